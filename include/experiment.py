@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from include.fields.base import Section
-from include.fields.data import Data, Preprocessing, Validation
+from include.fields.data import OWN, Data, Preprocessing, Validation
 from include.fields.labeling import Scoring, Serving, Streaming
 from include.fields.ranks import Communication, Parallel, Runtime
 from include.fields.results import Gate, Prediction, Publication, Study, Submission
@@ -57,7 +57,7 @@ class Experiment(Section):
             changes |= {"labels": self.data.labels, "label_names": self.data.labels}
         if self.data.score_range:
             changes["score_range"] = self.data.score_range
-        if self.data.source == "files":
+        if self.data.source in OWN:
             pair = len(row.sentences) == 2 or "sentence2" in self.data.columns
             sentences = ("sentence", "sentence2") if pair else ("sentence",)
             changes |= {"sentences": sentences, "label": "label", "test_rows": None}

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from include.answers import reserved
+from include.fields.data import OWN
 from include.glue import AUTO, GENERIC, METRICS, TASKS, Kind, Task, losses_for
 from include.text import shorten
 
@@ -33,6 +34,15 @@ _BASELINES = {
 _WHOLE = "works only if every rank has the whole model, not with parallel.tensor, pipeline or shard"
 _MEANINGLESS = "has no meaning with model.kind {kind}, which is {baseline}"
 _OR_ENCODER = "write {name}: {fits}, or model.kind: encoder"
+
+
+#: What data.path has to be, by source.
+_PATHS = {
+    "glue": "the folder that holds the files",
+    "files": "the folder that holds the files, or the one file with all rows",
+    "delta": "the folder or the address of the table",
+    "iceberg": "the address of the catalog, such as sqlite:////data/catalog.db",
+}
 
 
 def _is_divided(experiment: Experiment) -> bool:
@@ -142,12 +152,36 @@ _EXCLUSIONS = (
     ),
     _Exclusion(
         lambda experiment: _source(experiment) not in ("files", ""),
-        ("data.columns", "data.label_map", "data.delimiter", "data.encoding", "data.keep"),
+        ("data.delimiter", "data.encoding"),
         "works only with data.source files, not with {source}", "remove {name}",
     ),
     _Exclusion(
-        lambda experiment: not experiment.scoring.is_database, ("scoring.table", "scoring.driver"),
+        lambda experiment: _source(experiment) not in (*OWN, ""), ("data.columns", "data.label_map", "data.keep"),
+        "works only with data.source files, delta and iceberg, not with {source}", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: _source(experiment) in ("delta", "iceberg"), ("data.train", "data.dev", "data.test"),
+        "has no meaning with data.source {source}, a table with all rows", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: _source(experiment) != "iceberg", ("data.table",),
+        "works only with data.source iceberg", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: _source(experiment) not in ("delta", "iceberg"), ("data.version",),
+        "works only with data.source delta and iceberg", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: not experiment.scoring.is_database, ("scoring.driver",),
         "works only if scoring.input is a database", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: not experiment.scoring.is_database and "://" not in experiment.scoring.input,
+        ("scoring.table",), "works only if scoring.input is a database or a catalog of Iceberg", "remove {name}",
+    ),
+    _Exclusion(
+        lambda experiment: experiment.scoring.is_database, ("scoring.version",),
+        "works only if scoring.input is a Delta or an Iceberg table", "remove {name}",
     ),
     _Exclusion(
         lambda experiment: not experiment.retraining.trial_texts, ("retraining.min_agreement",),
@@ -191,25 +225,26 @@ def _source_fits_task(experiment: Experiment) -> Iterator[str]:
             f"write data.source: {_any_of(sources)}"
         )
     source = _source(experiment)
-    if source in ("glue", "files") and not data.path:
-        what = "the folder that holds the files" + (", or the one file with all rows" if source == "files" else "")
-        yield f"data.source {source} needs data.path: write {what}"
+    if source in _PATHS and not data.path:
+        yield f"data.source {source} needs data.path: write {_PATHS[source]}"
+    if source == "iceberg" and not data.table:
+        yield "data.source iceberg needs data.table: write the name of the table, as CATALOG.NAMESPACE.TABLE"
 
 
 def _source(experiment: Experiment) -> str:
-    """Return the source that fits the task: that of the section, else the only one there is, else none ("")."""
+    """Return the source that fits the task: that of the section, else files if only own data do, else none ("")."""
     sources = _sources(TASKS[experiment.data.task])
     if experiment.data.source in sources:
         return experiment.data.source
-    return sources[0] if len(sources) == 1 else ""
+    return "files" if sources == OWN else ""
 
 
 def _sources(task: Task) -> tuple[str, ...]:
     if task.name in GENERIC:
-        return ("files",)
+        return OWN
     if task.name == "movie-reviews":
-        return ("bundled", "files")
-    return ("glue", "files") if task.hub is None else ("glue", "hub", "files")
+        return ("bundled", *OWN)
+    return ("glue", *OWN) if task.hub is None else ("glue", "hub", *OWN)
 
 
 def _labels_fit_task(experiment: Experiment) -> Iterator[str]:

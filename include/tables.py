@@ -37,6 +37,27 @@ def fixed_part(path: Path) -> Path:
     return path
 
 
+def is_delta(folder: Path) -> bool:
+    """Return whether a folder is a Delta table."""
+    return (folder / "_delta_log").is_dir()
+
+
+def catalog_file(address: str) -> str:
+    """Return the file of a catalog in SQLite; "" if the address is another."""
+    scheme, separator, path = address.partition(":///")
+    return path.partition("?")[0] if separator and scheme.partition("+")[0] == "sqlite" else ""
+
+
+def local_path(text: str) -> str:
+    """Return the path of a table that a user names, of a catalog in SQLite that of its folder; "" for other addresses.
+
+    A container that reads a catalog sees its folder, below which the tables must lie.
+    """
+    if file := catalog_file(text):
+        return str(Path(file).parent)
+    return "" if "://" in text else text
+
+
 def split_paths(data: Data, root: Path) -> dict[str, Path]:
     """Return the path of each split below data.path, the root; the root itself for all of them if it has all rows.
 

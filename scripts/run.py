@@ -25,7 +25,7 @@ from include.glue import AUTO
 from include.named_experiments import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
-from include.tables import fixed_part
+from include.tables import fixed_part, is_delta
 from spark_bert.dag.params import NOTHING
 from spark_bert.deployment.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.operators.base import StageOperator
@@ -234,11 +234,15 @@ def _overrides(options: argparse.Namespace) -> list[str]:
     columns = {"sentence": options.text, "sentence2": options.text2, "label": options.label}
     if named := {role: name for role, name in columns.items() if name}:
         given["data.columns"] = read(options.experiment).get("data", {}).get("columns", {}) | named
-    if named or (options.data and (options.data.is_file() or fixed_part(options.data) != options.data)):
-        given["data.source"] = "files"
+    if named or (options.data and _is_table(options.data)):
+        given["data.source"] = "delta" if options.data and is_delta(options.data) else "files"
         if options.experiment == names()[0]:
             given["data.task"] = AUTO
     return [*(f"{key}={json.dumps(value)}" for key, value in given.items()), *options.set]
+
+
+def _is_table(path: Path) -> bool:
+    return path.is_file() or is_delta(path) or fixed_part(path) != path
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:

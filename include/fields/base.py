@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated, Any
@@ -18,6 +19,8 @@ from pydantic import (
 
 from include.text import is_number, is_unwritable, shown
 
+#: A login or another secret in the address of a database: as a parameter, before the host, or before Oracle's.
+_LOGIN = re.compile(r"(?i)\b(user|username)=|(password|passwd|pwd|secret|token)\d*=|//[^/?@]+@|thin:[^@]+@")
 #: How YAML writes that there is no value.
 _NULL = ("", "~", "null")
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -44,6 +47,11 @@ def listed_names(names: Callable[[], Iterable[str]]) -> Any:
         schema["enum"] = list(names())
 
     return Field(json_schema_extra=add)
+
+
+def has_login(address: str) -> bool:
+    """Return whether an address contains a login, which the record of a run would show."""
+    return _LOGIN.search(address) is not None
 
 
 class Section(BaseModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from include.fields.base import PositiveShare, Section, Seed, Share, known_name, listed_names
+from include.fields.base import PositiveShare, Section, Seed, Share, has_login, known_name, listed_names
 from include.glue import AUTO, GENERIC, TASKS
 from include.text import has_control, is_blank
 
@@ -15,6 +15,8 @@ from include.text import has_control, is_blank
 TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson")
 FORMATS = (*TEXT_FORMATS, ".parquet")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+#: The sources of a user's own data.
+OWN = ("files", "delta", "iceberg")
 Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
 Augmentation = Literal["synonyms", "masking", "order"]
 
@@ -31,18 +33,31 @@ class Data(Section):
         description="The task to learn. auto: classification, multi-label or regression, depending on the labels in "
         "your own files. classification, multi-label and regression are for your own files; the others are corpora.",
     )
-    source: Literal["bundled", "glue", "hub", "files"] = Field(
+    source: Literal["bundled", "glue", "hub", "files", "delta", "iceberg"] = Field(
         "bundled",
         description="Where the data comes from. bundled: the movie-review corpus that the set-up downloads; glue: a "
         "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own files, "
         "whose names end in .csv, .tsv, .jsonl (JSON Lines) or .parquet; texts may be compressed, as in .csv.gz or "
-        ".csv.zst.",
+        ".csv.zst; delta and iceberg: a table with all rows, which are split 8:1:1.",
     )
     path: str = Field(
         "",
         description="The folder that holds the data, or a file, a folder of files or a pattern such as 2026-*.csv with "
         "all rows, which are split 8:1:1 into train, dev and test. A relative path starts from the checkout. For "
-        "data.source glue and files.",
+        "delta, the table's folder or address, such as s3://bucket/reviews; for iceberg, the address of an SQL "
+        "catalog without a login, such as sqlite:////data/catalog.db. For data.source glue, files, delta and iceberg.",
+    )
+    table: str = Field(
+        "",
+        pattern=r"^([^.]+\.[^.]+\..+)?$",
+        description="The table as CATALOG.NAMESPACE.TABLE. For data.source iceberg.",
+        examples=["prod.shop.reviews"],
+    )
+    version: str = Field(
+        "",
+        pattern="^[0-9]*$",
+        description="The version of the Delta table, or the id of the Iceberg table's snapshot. If empty, the newest "
+        "one; the result of validate has its number. For data.source delta and iceberg.",
     )
     train: str = Field(
         "train.tsv",
@@ -59,7 +74,7 @@ class Data(Section):
     columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
         {},
         description='The names of your columns, for example {"sentence": "review", "label": "stars"}. By default they '
-        "are sentence and label. List sentence2 for pairs. For data.source files.",
+        "are sentence and label. List sentence2 for pairs. For your own data.",
     )
     delimiter: str = Field(
         "",
@@ -71,7 +86,7 @@ class Data(Section):
     keep: tuple[str, ...] = Field(
         (),
         description="Columns that are copied from test, and from dev if it has them, to the predictions, for example "
-        '["id"]. For data.source files.',
+        '["id"]. For your own data.',
     )
     labels: tuple[str, ...] = Field(
         (),
@@ -82,7 +97,7 @@ class Data(Section):
     label_map: dict[str, str] = Field(
         {},
         description="Other spellings of labels in your files and the label that each stands for, for example "
-        '{"Yes ": "yes", "1.0": "yes"}. For data.source files.',
+        '{"Yes ": "yes", "1.0": "yes"}. For your own data.',
     )
     label_separator: str = Field(
         "|",
@@ -110,6 +125,13 @@ class Data(Section):
             return [name]
         compressed = (f"{suffix}{end}" for suffix in TEXT_FORMATS for end in COMPRESSIONS)
         return list(dict.fromkeys([name, *(f"{split}{suffix}" for suffix in (*FORMATS, *compressed))]))
+
+    @field_validator("path")
+    @classmethod
+    def _address_has_no_login(cls, path: str) -> str:
+        if "://" in path and has_login(path):
+            raise ValueError("the address contains a login, which the run's record would show: remove it")
+        return path
 
     @field_validator("delimiter")
     @classmethod

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from include.fields.base import Section, Share
+from include.fields.base import Section, Share, has_login
 
 #: What the address of a database begins with.
 JDBC = "jdbc:"
-#: A login or another secret in the address of a database: as a parameter, before the host, or before Oracle's.
-_LOGIN = re.compile(r"(?i)\b(user|username)=|(password|passwd|pwd|secret|token)\d*=|//[^/?@]+@|thin:[^@]+@")
 
 
 class _Texts(Section):
@@ -39,10 +36,15 @@ class Scoring(_Texts):
         "",
         description="The table to score: a file that ends in .csv, .tsv, .parquet, .jsonl or .ndjson (texts also in "
         ".gz or .zst), a folder of such files, a pattern such as in/2026-*.csv, or the JDBC address of a database, "
-        "without a login.",
+        "without a login. Also a Delta table (its folder or address), or the address of an Iceberg catalog.",
         examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
     )
-    table: str = Field("", description="The table in the database. For a database.")
+    table: str = Field("", description="The table in the database, or CATALOG.NAMESPACE.TABLE. For databases, Iceberg.")
+    version: str = Field(
+        "",
+        pattern="^[0-9]*$",
+        description="The version of a Delta table, or the snapshot of an Iceberg table. If empty, the newest.",
+    )
     driver: str = Field("", description="The .jar file of the JDBC driver. For a database.")
 
     @property
@@ -53,10 +55,12 @@ class Scoring(_Texts):
     @field_validator("input")
     @classmethod
     def _no_login_in_the_address(cls, value: str) -> str:
-        if value.strip().lower().startswith(JDBC) and _LOGIN.search(value):  # a misspelled one would be recorded too
+        is_jdbc = value.strip().lower().startswith(JDBC)  # a misspelled one would be recorded too
+        if (is_jdbc or "://" in value) and has_login(value):
+            instead = "give the login as SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"
             raise ValueError(
-                "the address contains a login, which the run's record would show: remove it, and give the login as "
-                "SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"
+                "the address contains a login, which the run's record would show: remove it"
+                + (f", and {instead}" if is_jdbc else "")
             )
         return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from include.experiment import Experiment
 from tasks.assets import corpus_file
-from tasks.sources.files import OwnFiles
+from tasks.sources.files import OwnFiles, TableRows
 from tasks.sources.published import BundledCorpus, GlueFolder, HubDataset
 from tasks.sources.source import Record, Source
 
@@ -23,3 +23,5 @@ def open_source(experiment: Experiment) -> Source:
             return HubDataset(task)
         case "files":
             return OwnFiles(data, task)
+        case "delta" | "iceberg":
+            return TableRows(data, task)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from include.fields.data import Data
 from include.folders import Dropped, user_path
 from include.glue import AUTO, SPLITS, Task
+from include.stages import BadInput
 from include.tables import files_of, split_paths
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
+from tasks.sources.lake import CopiedTable, open_table
 from tasks.sources.normalize import overlap_key
 from tasks.sources.parts import Part
 from tasks.sources.quarantine import problem
@@ -35,9 +40,14 @@ class OwnFiles(Source):
         paths = split_paths(data, root) if dropped is None else dict.fromkeys(SPLITS, dropped)
         found = {path: files_of(path) if dropped is None else [path] for path in paths.values()}
         files = {split: tuple(same_format(path, found[path])) for split, path in paths.items()}
+        self._open(data, task, paths, files)
+        self.is_one = set(paths.values()) == {root}
+
+    def _open(
+        self, data: Data, task: Task, paths: Mapping[str, Path | str], files: Mapping[str, tuple[Path, ...]]
+    ) -> None:
         super().__init__(files, Dialect(data.delimiter, data.encoding))
         self.splits, self._paths = tuple(paths), paths
-        self.is_one = set(paths.values()) == {root}
         self._data, self._task, self._parts = data, task, list[str]()
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
@@ -117,6 +127,45 @@ class OwnFiles(Source):
         if columns == [self.names["label"]]:
             return read_cell(self._data, several=self._task.kind == "multilabel")
         return read_flags(columns, self._task.separator)
+
+
+class TableRows(OwnFiles):
+    """A version of a table of Delta Lake or Iceberg, with all rows, which are split as those of files are."""
+
+    is_one = True
+
+    def __init__(self, data: Data, task: Task) -> None:
+        self._table = open_table(data.source, data.path, data.table, data.version)
+        self.version = self._table.version
+        self._open(data, task, dict.fromkeys(SPLITS, self._table.name), CopiedTable(self._table))
+
+    def fingerprint(self) -> str:
+        """Return a string that changes whenever the version, or the rule that splits all rows, changes."""
+        return f"{hashlib.sha256(self._table.identity.encode()).hexdigest()}-{_RULE}"
+
+    def layout(self, split: str) -> Layout:
+        """Return how the copy of the table is read. Raise BadInput if it lacks a column."""
+        layout = super().layout(split)
+        (file,), name = self.files[split], self._table.name
+
+        def rows(copy: Path, part: Part | None) -> Iterator[Row]:
+            with named(file, name):
+                yield from layout.rows(copy, part)
+
+        return replace(layout, rows=rows, is_copy=True)
+
+    def _columns(self, split: str) -> list[str]:
+        with named(self.files[split][0], self._table.name):
+            return super()._columns(split)
+
+
+@contextmanager
+def named(copy: Path, name: str) -> Iterator[None]:
+    """Let errors about a copy of a table name the table."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(copy), name)) from error
 
 
 def _split(records: Iterable[Record], task: Task) -> list[str]:

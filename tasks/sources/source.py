@@ -45,6 +45,7 @@ class Layout:
         rows: returns the rows of a file, or of a part of it.
         texts: the number of texts in a row.
         read_label: takes what follows the texts. Without it, this is an index, if there is anything.
+        is_copy: whether messages call each file as they call all, because it is a copy of a table.
     """
 
     file: str
@@ -53,12 +54,17 @@ class Layout:
     rows: Callable[[Path, Part | None], Iterator[Row]]
     texts: int
     read_label: ReadLabel | None
+    is_copy: bool = False
 
     def records(self, file: Path, part: Part, number: int) -> Iterator[Record]:
         """Yield the records of a part, of which the first has this number."""
         rows = (row for row in self.rows(file, part) if row.problem != BLANK)
         for at, row in enumerate(rows, start=number):
-            yield _record(at, str(file), row, self.texts, self.read_label)
+            yield self.record(at, file, row)
+
+    def record(self, number: int, file: Path, row: Row) -> Record:
+        """Return the record of a row."""
+        return _record(number, self.file if self.is_copy else str(file), row, self.texts, self.read_label)
 
 
 class Source(ABC):
@@ -66,6 +72,7 @@ class Source(ABC):
 
     splits: Sequence[str] = SPLITS  # only the user's own files may lack test
     is_one: bool = False  # whether the user's own files have all rows, and are split here
+    version: str = ""  # of the table that is read, if it has versions
 
     def __init__(self, files: Mapping[str, tuple[Path, ...]], dialect: Dialect = PLAIN) -> None:
         self.files, self.dialect = files, dialect
@@ -112,7 +119,7 @@ class Source(ABC):
                 if row.problem == BLANK:
                     blank += 1
                     continue
-                yield _record(number, str(file), row, layout.texts, layout.read_label)
+                yield layout.record(number, file, row)
                 number += 1
             self.note_blank_rows(file, blank)
         if not number:

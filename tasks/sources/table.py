@@ -146,6 +146,8 @@ def table_files(source: str) -> list[Path]:
 
 def same_format(path: Path, files: Sequence[Path]) -> list[Path]:
     """Return the files of a table, which a path names, without empty ones. Raise BadInput if their formats differ."""
+    if tables.is_delta(tables.fixed_part(path)):  # of which the files also have the rows that were deleted
+        raise BadInput(f"{path} is a Delta table: write data.source: delta, and its folder as data.path")
     suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"

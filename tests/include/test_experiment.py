@@ -45,7 +45,7 @@ def test_an_experiment_is_frozen() -> None:
         ("train.epochs=1", "unknown key train, did you mean training or data.train?"),
         ("model.epochs=1", "unknown key model.epochs, did you mean pretraining.epochs or training.epochs?"),
         ("data.task=SST-3", "data.task: there is no task 'SST-3': write one of movie-reviews, SST-2, CoLA"),
-        ("data.task=SST-2", "write data.source: glue, hub or files"),
+        ("data.task=SST-2", "write data.source: glue, hub, files, delta or iceberg"),
         ("data.source=glue", "is not available from data.source glue"),
         ("training.ranks=3", "batch_size 32 is not a multiple of training.ranks 3: write 30"),
         (
@@ -137,7 +137,12 @@ def test_truncation_leaves_the_key_of_preprocess_as_it_was() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadInput) as error:
         load("movies", ["data.task=classification", "data.labels=[yes]", "training.ranks=3"])
-    for remedy in ("write data.source: files;", "needs data.path", "needs two or more data.labels", "write 30"):
+    for remedy in (
+        "write data.source: files, delta or iceberg;",
+        "needs data.path",
+        "needs two or more data.labels",
+        "write 30",
+    ):
         assert remedy in str(error.value)
     assert "remove data.columns" not in str(error.value)  # they belong to files
 
@@ -207,6 +212,23 @@ def test_ranks_need_not_divide_a_batch_size_that_is_not_used(kind: str) -> None:
         (
             {"task": "SST-2", "source": "glue", "path": "x", "label_map": {"a": "0"}},
             'data.label_map {"a": "0"} works only with',
+        ),
+        (
+            {"task": "regression", "source": "delta", "path": "x", "delimiter": ";"},
+            "delimiter ; works only with data.source files, not with delta",
+        ),
+        ({"task": "SST-2", "source": "delta"}, "data.source delta needs data.path: write the folder or the address"),
+        ({"task": "SST-2", "source": "iceberg", "path": "sqlite:///x"}, "iceberg needs data.table: write the name"),
+        ({"task": "SST-2", "source": "delta", "path": "x", "table": "a.b.c"}, "works only with data.source iceberg"),
+        ({"task": "SST-2", "source": "files", "path": "x", "version": "1"}, "works only with data.source delta and"),
+        ({"task": "SST-2", "source": "delta", "path": "x", "version": "one"}, "data.version"),
+        (
+            {"task": "SST-2", "source": "delta", "path": "x", "test": "y"},
+            "has no meaning with data.source delta, a table",
+        ),
+        (
+            {"task": "SST-2", "source": "iceberg", "path": "postgresql://me:secret@db/x", "table": "a.b.c"},
+            "the address contains a login",
         ),
         ({"delimiter": ";;"}, "';;' cannot separate columns: write one character, such as ; or the word tab"),
         ({"encoding": "cp12525"}, "there is no encoding 'cp12525': write, for example, utf-8, cp1252"),
@@ -392,7 +414,7 @@ def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"input": "in.csv", "table": "reviews"},
-            "scoring.table reviews works only if scoring.input is a database: remove",
+            "scoring.table reviews works only if scoring.input is a database or a catalog of Iceberg: remove",
         ),
         ({"text": "body", "text2": "body"}, "scoring.text and scoring.text2 both name 'body': name two columns"),
     ],

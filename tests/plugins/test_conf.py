@@ -48,6 +48,8 @@ def test_a_file_with_all_rows_needs_no_experiment(tmp_path: Path) -> None:
     assert (found.source, found.task, found.path) == ("files", "auto", str(file))
     assert found.columns == {"sentence": "the body", "label": "no"}
     assert found.delimiter == ";"
+    (tmp_path / "table/_delta_log").mkdir(parents=True)
+    assert run_of("movies", data=tmp_path / "table", text="a", label="b").data.source == "delta"
     files = run_of("movies", data=tmp_path / "all*.csv").data
     assert (files.source, files.path) == ("files", str(tmp_path / "all*.csv"))
     folder = run_of("movies", "data.task=regression", data=tmp_path, text="a", text2="b", label="score")

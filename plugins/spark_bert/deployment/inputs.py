@@ -9,12 +9,12 @@ from pathlib import Path
 from include.experiment import Experiment
 from include.glue import SPLITS
 from include.stages import STAGES, BadInput
-from include.tables import files_of, split_paths
+from include.tables import files_of, local_path, split_paths
 from spark_bert.deployment.places import data_path, home
 
 # Variables with the values that runs may name where $SPARK_BERT_DATA is set, separated by white space. A run could
 # otherwise send a login to a server of its own, or run a driver, which is code, with the stage's rights.
-DATABASES = "SPARK_BERT_DATABASES"  # JDBC addresses
+DATABASES = "SPARK_BERT_DATABASES"  # JDBC addresses, and those of Delta tables and catalogs of Iceberg
 DRIVERS = "SPARK_BERT_DRIVERS"
 BROKERS = "SPARK_BERT_BROKERS"
 MASTERS = "SPARK_BERT_SPARK_MASTER"  # a run uses the first unless it names one, and may also name local ones
@@ -25,15 +25,16 @@ STAGING = "SPARK_BERT_STAGING"
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     """Yield the paths, as they are written, in the part of the experiment that the stage reads."""
     reads = STAGES[stage].reads
-    if "data" in reads and experiment.data.path:
-        yield experiment.data.path
+    if "data" in reads and (path := local_path(experiment.data.path)):
+        yield path
     if "dataset" in reads and experiment.dataset.drop:
         yield experiment.dataset.drop
     if "pretraining" in reads and experiment.pretraining.text:
         yield experiment.pretraining.text
     if "scoring" in reads:
         scoring = experiment.scoring
-        yield from filter(None, ("" if scoring.is_database else scoring.input, scoring.driver, scoring.model))
+        table = "" if scoring.is_database else local_path(scoring.input)
+        yield from filter(None, (table, scoring.driver, scoring.model))
     if "streaming" in reads:
         streaming = experiment.streaming
         yield from filter(None, (streaming.folder if streaming.source == "files" else "", streaming.model))
@@ -46,11 +47,7 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
-    if reads_database(stage, experiment):
-        export = ", or export the table to a file, which is the only way on the compose platform"
-        _check_listed(experiment.scoring.input, experiment.scoring.input, "databases", DATABASES, export)
-        driver = experiment.scoring.driver
-        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
+    _check_databases(stage, experiment)
     if reads_kafka(stage, experiment):
         brokers = experiment.streaming.brokers
         _check_listed(brokers, f"streaming.brokers = {brokers!r}", "brokers", BROKERS)
@@ -67,9 +64,27 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
             raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
 
 
+def _check_databases(stage: str, experiment: Experiment) -> None:
+    export = ", or export the table to a file, which is the only way on the compose platform"
+    for address in remote_tables(stage, experiment):
+        _check_listed(address, address, "databases", DATABASES, export)
+    if reads_database(stage, experiment):
+        _check_listed(experiment.scoring.input, experiment.scoring.input, "databases", DATABASES, export)
+        driver = experiment.scoring.driver
+        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
+
+
 def reads_database(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage reads a database."""
     return "scoring" in STAGES[stage].reads and experiment.scoring.is_database
+
+
+def remote_tables(stage: str, experiment: Experiment) -> list[str]:
+    """Return the addresses of the tables and catalogs that the stage reads and that are no files of this machine."""
+    reads, scoring = STAGES[stage].reads, experiment.scoring
+    named = [experiment.data.path] if "data" in reads else []
+    named += [scoring.input] if "scoring" in reads and not scoring.is_database else []
+    return [address for address in named if "://" in address and not local_path(address)]
 
 
 def reads_kafka(stage: str, experiment: Experiment) -> bool:
@@ -114,8 +129,8 @@ def _files(stage: str, experiment: Experiment) -> Iterator[str]:
         for split in SPLITS:
             yield from (str(Path(data.path, name)) for name in data.file_names(split))
         named |= set(split_paths(data, data_path(data.path)).values())
-    if "scoring" in reads and scoring.input and not scoring.is_database:
-        named.add(data_path(scoring.input))
+    if "scoring" in reads and not scoring.is_database and (table := local_path(scoring.input)) == scoring.input != "":
+        named.add(data_path(table))
     yield from (str(file) for path in named for file in files_of(path))
 
 

@@ -14,7 +14,7 @@ from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import STAGES
-from spark_bert.deployment.inputs import named_paths, reads_database, reads_kafka
+from spark_bert.deployment.inputs import named_paths, reads_database, reads_kafka, remote_tables
 from spark_bert.deployment.places import data_path, home
 
 #: The namespace of what has no address: the bundled corpus, tasks of the hub, and encoders by name.
@@ -44,6 +44,9 @@ def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
         yield InputDataset(NAMESPACE, f"encoder/{model}")
     if reads_database(stage, experiment):
         yield InputDataset(experiment.scoring.input.removeprefix("jdbc:"), experiment.scoring.table)
+    for address in remote_tables(stage, experiment):
+        table = data.table if address == data.path else experiment.scoring.table
+        yield InputDataset(address, table or "/")
     if reads_kafka(stage, experiment):
         yield InputDataset(f"kafka://{experiment.streaming.brokers}", experiment.streaming.topic)
 

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import Context, task
 
 from include.experiment import Experiment
+from include.fields.data import OWN
 from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
@@ -29,7 +30,7 @@ def announce(**context: Any) -> dict[str, Any]:
     """Update the asset `finetuned` with an event that names the task and the run."""
     data = resolve(context["params"]).data
     # A user's own files have another test split than GLUE.
-    name = f"{data.task}-files" if data.source == "files" else data.task
+    name = f"{data.task}-files" if data.source in OWN else data.task
     event = context["outlet_events"][FINETUNED]
     if name in TASKS:  # Airflow would count any other partition as one that glue_submission has received
         event.add_partitions(name)

@@ -161,10 +161,13 @@ def test_the_form_says_where_its_experiment_differs_from_the_defaults() -> None:
     assert form()["training.learning_rate"].schema["description_md"].endswith("Default: **5e-05**.")
 
 
+DATA_TEXTS = {"data.path", "data.table", "data.version", "data.delimiter"}
+
+
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
     told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
-    assert told == {"data.path", "data.delimiter", "pretraining.text", "dataset.name", "dataset.drop"}
+    assert told == {*DATA_TEXTS, "pretraining.text", "dataset.name", "dataset.drop"}
 
 
 def test_rules_reach_the_form() -> None:
@@ -215,7 +218,7 @@ def test_the_form_refuses_and_names_the_field(key: str, value: Any) -> None:
     ("conf", "message"),
     [
         ({"training.batch_size": 33, "training.ranks": 2}, "batch_size 33 is not a multiple of training.ranks 2"),
-        ({"data.task": "SST-2"}, "write data.source: glue, hub or files"),
+        ({"data.task": "SST-2"}, "write data.source: glue, hub, files, delta or iceberg"),
         ({"gate.pearson": 0.5}, r"gate\.pearson does not fit the classification task movie-reviews"),
         ({"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs\?"),
         ({"trainig.epochs": 1}, "unknown key trainig, did you mean training"),

@@ -109,6 +109,14 @@ def test_of_a_pattern_the_folder_is_mounted(tmp_path: Path, monkeypatch: pytest.
             mounts("score", f"scoring.input={pattern}")
 
 
+def test_of_a_table_its_folder_or_that_of_its_catalog_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "lake/reviews").mkdir(parents=True)
+    assert str(tmp_path / "lake/reviews") in mounts("score", f"scoring.input={tmp_path}/lake/reviews")
+    named = ["data.source=iceberg", "data.table=prod.shop.reviews", f"data.path=sqlite:///{tmp_path}/lake/catalog.db"]
+    assert str(tmp_path / "lake") in mounts("validate", *named)
+    assert mounts("validate", "data.source=delta", "data.path=s3://bucket/reviews") == mounts("validate")
+
+
 def test_a_relative_path_starts_from_the_code() -> None:
     (mount,) = [mount for mount in sandbox("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
     assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]

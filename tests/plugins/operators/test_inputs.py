@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 RUNTIMES = (ProcessStageOperator, DockerStageOperator, KubernetesStageOperator)
 GLUE = {"data.task": "SST-2", "data.source": "glue"}
 FILES = {"data.task": "SST-2", "data.source": "files"}
+ICEBERG = {"data.task": "SST-2", "data.source": "iceberg", "data.table": "prod.shop.reviews"}
 
 
 @pytest.fixture
@@ -77,6 +78,9 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("score", {"scoring.input": "{root}/patterns/*.tsv"}),
     ("score", {"scoring.input": "{root}/patterns/rows"}),
     ("score", {"scoring.input": "/etc/*.csv"}),
+    ("validate", {**FILES, "data.source": "delta", "data.path": "{root}/out/table"}),
+    ("validate", {**ICEBERG, "data.path": "sqlite:///{root}/../secret/catalog.db"}),
+    ("score", {"scoring.input": "sqlite:////etc/catalog.db", "scoring.table": "a.b.c"}),
     ("ingest", {"dataset.drop": "{root}/../secret"}),
     ("pretrain", {"pretraining.text": "/etc/passwd"}),
     ("score", {"scoring.input": "/etc/passwd"}),
@@ -122,6 +126,8 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
         ("validate", {**FILES, "data.path": str(root / "glue"), "data.train": "*/*.tsv"}),
         ("validate", {**FILES, "data.path": "data/glue/**/*.tsv"}),
         ("score", {"scoring.input": str(root / "glue")}),
+        ("validate", {**FILES, "data.source": "delta", "data.path": "data/table", "data.version": "3"}),
+        ("validate", {**ICEBERG, "data.path": f"sqlite:///{root}/catalog.db"}),
         ("train", {"model.name": str(champion)}),
         ("train", {"model.name": "all-mpnet-base-v2"}),
         ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),
@@ -132,6 +138,21 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
     ]
     for stage, conf in readable:
         assert begin(stage, conf).command
+
+
+def test_only_the_deployments_tables_at_addresses_are_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_DATABASES", "s3://bucket/reviews postgresql://db/catalog")
+    for conf in (
+        {**FILES, "data.source": "delta", "data.path": "s3://bucket/{}"},
+        {**ICEBERG, "data.path": "postgresql://db/{}"},
+    ):
+        known = {"s3": "reviews", "po": "catalog"}[conf["data.path"][:2]]
+        assert begin("validate", {**conf, "data.path": conf["data.path"].format(known)}).command
+        with pytest.raises(BadInput, match="other is none of this deployment's databases"):
+            begin("validate", {**conf, "data.path": conf["data.path"].format("other")})
+    assert begin("score", {"scoring.input": "s3://bucket/reviews", "scoring.model": f"{root}/model"}).command
+    with pytest.raises(BadInput, match="other is none of this deployment's databases"):
+        begin("score", {"scoring.input": "s3://bucket/other", "scoring.model": f"{root}/model"})
 
 
 def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

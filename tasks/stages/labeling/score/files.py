@@ -21,10 +21,9 @@ from tasks.inference.parts import part_file, write_parts
 from tasks.scoring.predictions import sheet
 from tasks.sources.compression import unpacked
 from tasks.sources.json_row import written
-from tasks.sources.table import table_files
 from tasks.sources.text_files import format_of
 from tasks.spark import partitions
-from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, Rows
+from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, Rows, scored_files
 from tasks.staging import Staging
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ def write_files(experiment: Experiment, kept: Path, output: Path) -> dict[str, s
     with pq.ParquetWriter(output / "scored.parquet", pq.read_schema(parts[0])) as writer:
         for batch in _batches(parts):
             writer.write_batch(batch)
-    first = None if experiment.scoring.is_database else table_files(experiment.scoring.input)[0]
+    first = next(iter(scored_files(experiment.scoring)), None)
     if first is not None and format_of(first) in TEXT:
         files["scored"] = "scored.csv"
         _write_csv(experiment, parts, first, output / "scored.csv")

@@ -25,10 +25,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The model, and a digest of the table's files or, as a database is read once in each run, the name of the run."""
+    """The model, and what identifies the table.
+
+    Attributes:
+        table: a digest of the table's files; for a database, which is read once in each run, the name of the run.
+        version: of a table of Delta Lake or Iceberg.
+    """
 
     model: Model
     table: str
+    version: str = ""
 
     def fingerprint(self) -> str:
         """Return the text that is part of the artifact's key."""
@@ -38,15 +44,23 @@ class Plan:
 def plan(experiment: Experiment, run: Run) -> Plan:
     """Return the model and what identifies the table."""
     from tasks.inference.chosen_model import chosen
-    from tasks.sources.table import table_files
-    from tasks.stages.labeling.score.table import table_digest
+    from tasks.sources.lake import scored_table
+    from tasks.stages.labeling.score.table import scored_files, table_digest
 
     scoring = experiment.scoring
     if not scoring.input:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
-    files = [] if scoring.is_database else table_files(scoring.input)
+    lake, files = scored_table(scoring), scored_files(scoring)
     model = chosen(experiment, run, "scoring")  # before the files are hashed, which may take long
+    if lake is not None:
+        return Plan(model, lake.identity, lake.version)
     return Plan(model, run.folder.name if scoring.is_database else table_digest(files))
+
+
+def _with_version(experiment: Experiment, version: str) -> Experiment:
+    """Return the experiment with the version of the table that the plan has found."""
+    scoring = experiment.scoring.model_copy(update={"version": version})
+    return experiment.model_copy(update={"scoring": scoring})
 
 
 def run(context: Context, plan: Plan) -> Outcome:
@@ -59,7 +73,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     from tasks.stages.labeling.score.table import Counts, read_table
     from tasks.staging import staging
 
-    experiment, kept = context.experiment, context.checkpoints
+    experiment, kept = _with_version(context.experiment, plan.version), context.checkpoints
     jars = driver(experiment.scoring)
     with locked(kept), session(experiment, "score", *jars) as spark, staging(spark) as staged:
         if not (kept / "table").exists():
@@ -73,4 +87,5 @@ def run(context: Context, plan: Plan) -> Outcome:
     log.info("%d rows in, %d scored, %d set aside", counts.rows_in, written, counts.aside)
     result: dict[str, Any] = {"rows_in": counts.rows_in, "rows": written, "aside": counts.aside}
     result |= {"reasons": counts.reasons, "model_version": plan.model.version, "form": plan.model.trained.form}
+    result |= {"table_version": plan.version} if plan.version else {}
     return Outcome(result | {"files": files})

@@ -20,13 +20,15 @@ from pyspark.sql import SparkSession
 from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
 from include.artifacts import sha256, sync, write_json
 from include.experiment import Experiment
+from include.fields.labeling import Scoring
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
-from tasks.sources.table import Chunk, check_text, chunks, found_columns, table_files
+from tasks.sources.lake import is_lake, scored_table
+from tasks.sources.table import Chunk, check_text, chunks, found_columns, parquet_chunks, table_files
 from tasks.sources.text_files import format_of
 from tasks.sources.values import python_value
 from tasks.stages.labeling.score.database import database_chunks
@@ -60,6 +62,11 @@ class Counts:
         return cls(**json.loads((folder / COUNTS).read_text(encoding="utf-8")))
 
 
+def scored_files(scoring: Scoring) -> list[Path]:
+    """Return the files of the table; none if it is in a database or of Delta Lake or Iceberg."""
+    return [] if scoring.is_database or is_lake(scoring) else table_files(scoring.input)
+
+
 def table_digest(files: Sequence[Path]) -> str:
     """Return a digest of the files of a table."""
     digests = [f"{format_of(file)} {sha256(file)}" for file in files]
@@ -76,7 +83,7 @@ def read_table(
         try:
             counts = take_in(_chunks(spark, staged, experiment, folder / "read"), scoring.texts, head, folder / "table")
         finally:  # a file that is still being copied is also malformed
-            if not scoring.is_database and table_digest(table_files(scoring.input)) != digest:
+            if (files := scored_files(scoring)) and table_digest(files) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
         (folder / "table").rename(kept / "table")
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
@@ -84,8 +91,11 @@ def read_table(
 
 def _chunks(spark: SparkSession, staged: Staging, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
     scoring = experiment.scoring
-    files = [] if scoring.is_database else table_files(scoring.input)
-    if not files:
+    files = scored_files(scoring)
+    if lake := scored_table(scoring):
+        folder.mkdir()
+        yield from ((lake.name, chunk) for chunk in parquet_chunks(lake.copy(folder)))
+    elif not files:
         yield from ((scoring.table, chunk) for chunk in database_chunks(spark, staged, scoring, folder))
     elif format_of(files[0]) == ".jsonl":
         yield from json_chunks(files, scoring.texts)

@@ -66,6 +66,8 @@ def run(context: Context, source: Source) -> Outcome:
         "overlap_removed": summaries["train"].read - summaries["train"].set_aside - rows["train"],
         "overlap": {finding.split: finding.observed for finding in findings if finding.rule == "overlap"},
     }
+    if source.version:  # data.version repeats the run on it
+        counts["table_version"] = source.version
     remarks = [remark for split in SPLITS for remark in source.remarks(split)]
     return _outcome(counts, remarks + _unlearnable(output / "train.parquet", task), findings)
 

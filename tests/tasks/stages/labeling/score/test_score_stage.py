@@ -34,6 +34,7 @@ from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.labeling.score.files import write_files
 from tasks.stages.labeling.score.table import take_in
+from tests.tasks.sources.lakes import catalog, delete_by_position, delta, iceberg, rows
 from tests.tasks.stages.labeling.score.models import CLASSES, SCORES, SETS, trained
 from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
 
@@ -95,6 +96,22 @@ def test_a_csv_file_comes_back_with_predictions_beside_its_columns(
     assert [row["predicted_label"] for row in sheet] == table["predicted_label"].to_pylist()
     assert score(tmp_path, tmp_path / "in.csv", model, "two", text="review").path == artifact.path
     assert not list((tmp_path / "checkpoints/score").iterdir())
+
+
+def test_a_version_of_a_table_is_scored_as_it_was(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+    delta(tmp_path / "lake", rows(30), rows(10, 30))
+    delete_by_position(iceberg(tmp_path, rows(30)), [0, 29])
+    newest = score(tmp_path, tmp_path / "lake", model, text="body")
+    result = newest.manifest.result
+    assert result["table_version"] == "1" and set(result["files"]) == {"parquet", "aside"}
+    table = pq.read_table(newest.path / "scored.parquet")
+    assert sorted(table["id"].to_pylist()) == list(range(40))
+    assert table["prediction"].to_pylist() == expected(model, [(text,) for text in table["body"].to_pylist()])[0]
+    first = score(tmp_path, tmp_path / "lake", model, "two", text="body", version="0")
+    assert pq.read_table(first.path / "scored.parquet", columns=["id"])["id"].to_pylist() == list(range(30))
+    named = {"input": catalog(tmp_path), "table": "prod.shop.reviews", "text": "body", "model": str(model)}
+    snapshot = run_stage("score", build({"scoring": named}, "test"), Run(tmp_path / "runs/three"))
+    assert pq.read_table(snapshot.path / "scored.parquet")["id"].to_pylist() == list(range(1, 29))
 
 
 def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path) -> None:
