@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,9 @@ from include.experiment import Experiment
 from include.glue import SPLITS
 from include.named_experiments import build
 from include.stages import BadInput
-from tasks.sources import Source, open_source, pieces
+from tasks import sources
+from tasks.sources import Source, pieces
+from tasks.sources.published import BundledCorpus
 from tasks.stages.pipeline.validate import on_spark, one_process
 from tasks.stages.pipeline.validate.tables import Tables
 
@@ -45,17 +48,16 @@ def found(tables: AbstractContextManager[Tables], source: Source, output: Path) 
     """What a reading has made, or how it has failed."""
     try:
         with tables as made:
-            frames = {
-                split: frame.toPandas() if isinstance(frame, DataFrame) else frame
-                for split, frame in made.frames.items()
-            }
+            frames = [
+                frame.orderBy("row").toArrow().to_pandas() if isinstance(frame, DataFrame) else frame
+                for frame in made.frames.values()
+            ]
             return {
                 "summaries": made.summaries,
                 "rows": made.rows,
-                "checked": {split: frame.sort_values("row").to_dict("list") for split, frame in frames.items()},
-                "tables": {split: pq.read_table(output / f"{split}.parquet").to_pylist() for split in SPLITS},
                 "lists": [(output / f"{name}.jsonl").read_text() for name in ("quarantine", "overlap")],
                 "remarks": [source.remarks(split) for split in SPLITS],
+                "frames": [*frames, *(pd.read_parquet(output / f"{split}.parquet") for split in SPLITS)],
             }
     except BadInput as error:
         return {"error": str(error)}
@@ -73,12 +75,14 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Experimen
             for folder in places[name]:
                 folder.mkdir()
         output, scratch = places["one"]
-        source = open_source(experiment)
+        source = sources.open_source(experiment)
         alone = found(one_process.validated(experiment.task, source, scratch, output), source, output)
         output, scratch = places["spark"]
-        source = open_source(experiment)
+        source = sources.open_source(experiment)
         together = found(on_spark.validated(experiment, source, scratch, output), source, output)
-        assert str(together) == str(alone)  # NaN is not equal to itself
+        for mine, other in zip(alone.pop("frames", ()), together.pop("frames", ()), strict=True):
+            pd.testing.assert_frame_equal(other, mine)
+        assert together == alone
         return alone
 
     return read
@@ -112,12 +116,28 @@ def test_dirty_lines(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> Non
     assert made["rows"]["train"] > 100 and made["lists"][1] and len(made["lists"][0].splitlines()) > 20
 
 
+@pytest.mark.parametrize("rows", [20_000, pytest.param(670_000, marks=pytest.mark.long)])
+def test_many_rows_with_planted_dirt(tmp_path: Path, both: Callable[..., dict[str, Any]], rows: int) -> None:
+    with (tmp_path / "train.tsv").open("wb") as train:
+        train.write(b"sentence\tlabel\n")
+        for number, (text, label) in enumerate(shuffled(rows)):
+            train.write(DIRT[number % len(DIRT)] + b"\n" if number % 997 == 0 else f"{text}\t{label}\r\n".encode())
+        train.write(b"\t\n" * 1000)
+    known = "".join(f"text number {number},1\n" for number in range(20))
+    for split in ("dev", "test"):
+        lines = "".join(f"{split} {text},{label}\n" for text, label in shuffled(rows // 20))
+        (tmp_path / f"{split}.csv").write_text(f"sentence,label\n{lines}{known}")
+    made = both(own(tmp_path), rows * 7)
+    assert made["summaries"]["train"].set_aside > rows / 1500 and made["lists"][1].count("\n") >= 2
+    assert made["remarks"][0][-1].endswith("1000 blank rows at the end were ignored")
+
+
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_a_file_with_all_rows_and_classes(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
-    rows = [{"sentence": text, "label": str(label)} for text, label in shuffled(300)]
+    rows: list[dict[str, Any]] = [{"sentence": text, "label": label} for text, label in shuffled(300)]
     rows[5:5] = [{"sentence": " ", "label": "1"}, {"sentence": "x", "label": "odd"}, {"sentence": 3, "label": "0"}]
     write_rows(tmp_path / "all.jsonl", rows)
     made = both(own(tmp_path / "all.jsonl"), 4000)
@@ -144,6 +164,15 @@ def test_a_table_with_all_rows_and_several_labels(tmp_path: Path, both: Callable
         csv.writer(stream).writerows([("sentence", "label"), *rows, ('a "quoted"\ntext', "a"), ("odd", "f")])
     made = both(own(tmp_path / "all.csv", task="multi-label", labels=list("edcba")), 4000)
     assert made["rows"]["test"] > 10 and made["lists"][0]
+
+
+def test_the_bundled_corpus_is_read_in_one_process(
+    tmp_path: Path, both: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"{number}\t{number % 9 - 4}\tsentence number {number}\n" for number in range(200)))
+    monkeypatch.setattr(sources, "open_source", lambda experiment: BundledCorpus(corpus))
+    assert sum(both(Experiment(), 100)["rows"].values()) > 100
 
 
 @pytest.mark.parametrize(
