@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 JAVA = 17  # the oldest version that Spark 4 supports
 ROOT = Path(__file__).absolute().parent.parent
 ROWS_IN_PARTITION = 5000
+#: The archive with the project's code, in the folder in which executors work.
+CODE = "spark_bert.zip"
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 #: The description of jobs that do nothing and are no spans.
 EMPTY = "keep the Python workers"
@@ -220,7 +222,7 @@ def _stop() -> None:
 
 
 def _code(scratch: Path) -> Path:
-    path = scratch / "spark_bert.zip"
+    path = scratch / CODE
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("include", "tasks"):
             archive.write(ROOT / package, package)  # without this, a package that has no __init__.py is not found

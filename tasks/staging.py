@@ -54,7 +54,7 @@ class Staging:
         if self.url:
             for source in only or [path]:
                 target = below(address, str(source.relative_to(path))) if source != path else address
-                _copy(str(source.absolute()), target)
+                transfer(str(source.absolute()), target)
         return address
 
     def address_of(self, path: Path) -> str:
@@ -93,9 +93,7 @@ def staging(spark: SparkSession) -> Iterator[Staging]:
     try:
         yield Staging(url)
     finally:
-        files, path = _place(url)
-        if files.get_file_info(path).type != fs.FileType.NotFound:
-            files.delete_dir(path)
+        remove(url)
 
 
 def below(address: str, name: str) -> str:
@@ -113,18 +111,21 @@ def opened(address: str) -> Any:
         return files.open_input_file(path)
 
 
-def fetched(address: str) -> Path:
-    """Return the path of a shared file or folder on this machine, to which it is copied once for all its workers."""
+def fetched(address: str, folder: Path | None = None) -> Path:
+    """Return the path of a shared file or folder on this machine, to which it is copied once for all its workers.
+
+    The copy lies in a folder of the executor's, which a process that is no worker of Spark has to name.
+    """
     if "://" not in address:
         return Path(address)
     path = _place(address)[1]
-    cache = Path(SparkFiles.getRootDirectory(), f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
+    cache = Path(folder or SparkFiles.getRootDirectory(), f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
     with cache.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = cache / Path(path).name
         if not target.exists():
             with scratch_folder(cache.parent, cache.name) as scratch:
-                _copy(address, str(scratch / target.name))
+                transfer(address, str(scratch / target.name))
                 cache.mkdir(exist_ok=True)
                 (scratch / target.name).rename(target)
     return target
@@ -146,7 +147,7 @@ def whole_file(address: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="spark-bert-") as folder:
         attempt = Path(folder, "attempt")
         yield attempt
-        _copy(str(attempt), address)  # an object store shows only whole objects
+        transfer(str(attempt), address)  # an object store shows only whole objects
 
 
 def _bring(files: fs.FileSystem, path: str, file: Path) -> None:
@@ -157,7 +158,24 @@ def _bring(files: fs.FileSystem, path: str, file: Path) -> None:
     attempt.replace(file)
 
 
-def _copy(source: str, target: str) -> None:
+def sizes(address: str) -> dict[str, int]:
+    """Return the size of each file in a folder and below, by its path there. Without the folder, there are none."""
+    files, path = _place(address)
+    with _reached(address):
+        found = files.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+    return {os.path.relpath(info.path, path): info.size for info in found if info.is_file}
+
+
+def remove(address: str) -> None:
+    """Remove a folder, if it is there."""
+    files, path = _place(address)
+    with _reached(address):
+        if files.get_file_info(path).type != fs.FileType.NotFound:
+            files.delete_dir(path)
+
+
+def transfer(source: str, target: str) -> None:
+    """Copy a file, or a folder with all that is below it, from one address to another."""
     (reader, start), (writer, end) = _place(source), _place(target)
     with _reached(source if "://" in source else target):
         if "://" not in target:

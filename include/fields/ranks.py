@@ -80,7 +80,8 @@ class Runtime(Section):
     ranks_on: Literal["local", "spark"] = Field(
         "local",
         description="Where the ranks of a training run. local: on the machine of the stage; spark: in the executors of "
-        "spark_master, one rank per Spark task. The executors need the artifacts and the cache under the same paths.",
+        "spark_master, one rank per Spark task. Executors need the artifacts and the cache under the same paths, or "
+        "the deployment's SPARK_BERT_STAGING.",
     )
     checkpoint_steps: int = Field(500, ge=0, description="Number of training steps between two checkpoints. 0: none.")
     lost_rank: Literal["fail", "restart", "shrink"] = Field(

@@ -13,17 +13,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from include.artifacts import write_json
-from include.experiment import Experiment
 from include.logs import VARIABLE
-from include.stages import ExitCode, StageError, Transient
+from include.stages import BadInput, ExitCode, StageError, Transient
 from tasks.launching.rank import JOB, run_rank
 from tasks.training.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOST = "lost.json"
 #: What the variables begin with that the ranks on Spark are given.
@@ -44,9 +47,9 @@ def main(folder: str, ranks: int) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(ExitCode.STOPPED))
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        experiment = Job.read(Path(folder, JOB)).experiment
-        if experiment.runtime.ranks_on == "spark":
-            lost = _run_on_spark(folder, ranks, experiment)
+        job = Job.read(Path(folder, JOB))
+        if job.experiment.runtime.ranks_on == "spark":
+            lost = _run_on_spark(folder, ranks, job)
         else:
             lost = run_here(["-m", "tasks.launching.rank", folder], f"localhost:{ranks}")
     except StageError as error:  # of Spark: no Java, no master, too few slots
@@ -103,11 +106,11 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> Lost | None:
     return None
 
 
-def _run_on_spark(folder: str, ranks: int, experiment: Experiment) -> Lost | None:
+def _run_on_spark(folder: str, ranks: int, job: Job) -> Lost | None:
     """Run each rank as a task of a Spark job; return the first one that failed, or None.
 
-    An executor needs the cache and the artifact store, which it writes, under the same paths as here. Horovod's
-    services on Spark sign what they send; only the server through which ranks find one another would ask for no key.
+    Horovod's services on Spark sign what they send; only the server through which ranks find one another would ask for
+    no key.
     """
     import horovod.spark
     from horovod.runner import gloo_run
@@ -116,24 +119,34 @@ def _run_on_spark(folder: str, ranks: int, experiment: Experiment) -> Lost | Non
     from tasks.launching.rendezvous import guarded
     from tasks.spark import session
 
-    secret = secrets.token_urlsafe()
-    with session(experiment, "ranks") as spark, mock.patch.object(gloo_run, "RendezvousServer", guarded(secret)):
+    secret, runtime = secrets.token_urlsafe(), job.experiment.runtime
+    with (
+        session(job.experiment, "ranks") as spark,
+        _rank_on(spark, job, folder) as (run, place),
+        mock.patch.object(gloo_run, "RendezvousServer", guarded(secret)),
+    ):
         environment = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         environment["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a rank has the cores of its task
         try:
             horovod.spark.run(
-                run_rank,
-                (folder, secret),
+                run,
+                (place, secret),
                 num_proc=ranks,
                 use_gloo=True,
                 env=environment,
                 stdout=sys.stdout,
                 stderr=sys.stderr,
+                executable=spark.sparkContext.pythonExec,
             )
         except TimeoutException as error:
             raise Transient(
-                f"{experiment.runtime.spark_master} did not run {ranks} ranks at once in time: "
+                f"{runtime.spark_master} did not run {ranks} ranks at once in time: "
                 "give it more cores, or lower training.ranks"
+            ) from error
+        except KeyError as error:  # Horovod looks here for the interface that the executors have in common
+            raise BadInput(
+                f"the executors reach one another through their network interface {error}, and this host has no "
+                "interface of that name: give the interfaces of all hosts the same name"
             ) from error
         except RuntimeError as error:
             first = re.search(r"Process name: (\d+)\s+Exit code: (-?\d+)", str(error))
@@ -141,6 +154,26 @@ def _run_on_spark(folder: str, ranks: int, experiment: Experiment) -> Lost | Non
                 raise
             return Lost(int(first[1]), int(first[2]))
     return None
+
+
+@contextmanager
+def _rank_on(spark: SparkSession, job: Job, folder: str) -> Iterator[tuple[Callable[[Any, str], None], Any]]:
+    """Yield what an executor runs as a rank, and its first argument."""
+    from tasks.spark import CODE
+    from tasks.staging import staging
+
+    with staging(spark) as staged:
+        if not staged.url:  # executors see the folders of the driver under the same paths
+            yield run_rank, folder
+            return
+        from tasks.launching.mirror import run_staged_rank, shared_with_ranks
+
+        # Ranks are processes of their own, which Spark does not show the archive, and files in it have no path.
+        archive = Path(spark.sparkContext.getConf().get("spark.local.dir", ""), CODE)
+        spark.sparkContext.addArchive(f"{archive.as_uri()}#{archive.stem}")
+        os.environ["PYTHONPATH"] += f"{os.pathsep}{archive.stem}"  # in the folder of the executor
+        with shared_with_ranks(staged, job, Path(folder)) as places:
+            yield run_staged_rank, places
 
 
 if __name__ == "__main__":

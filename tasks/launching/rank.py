@@ -80,8 +80,6 @@ def _mesh() -> Iterator[None]:
 
 def run_rank(folder: str, secret: str = "") -> None:
     """Train as job.json says, or write the error to rank-<n>.json; on Spark, `secret` is that of the rendezvous."""
-    from horovod.common.exceptions import HorovodInternalError
-
     from tasks.launching import rendezvous
     from tasks.training.device import usable_gpus
 
@@ -90,17 +88,25 @@ def run_rank(folder: str, secret: str = "") -> None:
     origin = tracing.Origin.read(Path(folder, ORIGIN)) if Path(folder, ORIGIN).is_file() else None
     configure(level, origin)
     spans = tracing.recording(Path(folder, f"rank-{rank}.jsonl"), origin, f"rank {rank}") if origin else nullcontext()
+    with errors_written(Path(folder)), spans:
+        if secret:
+            rendezvous.tell(secret)
+        tuning.set_cycle(usable_gpus())
+        train(Job.read(Path(folder, JOB)), Path(folder, STOP))
+
+
+@contextmanager
+def errors_written(folder: Path) -> Iterator[None]:
+    """Exit with the code of an error, which is written to rank-<n>.json in a folder."""
+    from horovod.common.exceptions import HorovodInternalError
+
     try:
-        with spans:
-            if secret:
-                rendezvous.tell(secret)
-            tuning.set_cycle(usable_gpus())
-            train(Job.read(Path(folder, JOB)), Path(folder, STOP))
+        yield
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one
     except Exception as error:
-        code, message = _describe(error)
-        write_json(Path(folder, f"rank-{rank}.json"), {"rank": rank, "exit_code": code, "message": message})
+        rank, (code, message) = int(os.environ["HOROVOD_RANK"]), _describe(error)
+        write_json(folder / f"rank-{rank}.json", {"rank": rank, "exit_code": code, "message": message})
         sys.exit(code)
 
 

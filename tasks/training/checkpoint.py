@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from include.artifacts import MANIFEST, damaged, inventory, sync, write_json
+from include.stages import Transient
 from tasks.communication.layout import Place
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
@@ -121,7 +122,7 @@ class Checkpoints:
         failed = 0
         try:
             work()
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, Transient) as error:
             log.warning("cannot write to %s: %s", self.folder, error)
             failed = 1
         return sum_over_ranks([failed], "checkpoint.failed") == [0]
@@ -142,14 +143,19 @@ class Checkpoints:
 
     def _seal(self, fresh: Path, target: Path) -> None:
         if self._rank == 0:
-            write_json(fresh / MANIFEST, {"files": inventory(fresh)})
-            sync(fresh)
-            if target.exists():
-                shutil.rmtree(target)
-            fresh.rename(target)
-            sync(self.folder)
-            for old in list(checkpoints(self.folder).values())[:-KEPT]:
-                shutil.rmtree(old)
+            seal(fresh, target)
+
+
+def seal(fresh: Path, target: Path) -> None:
+    """Make a checkpoint of a folder that has all its files, and remove all but the newest KEPT."""
+    write_json(fresh / MANIFEST, {"files": inventory(fresh)})
+    sync(fresh)
+    if target.exists():
+        shutil.rmtree(target)
+    fresh.rename(target)
+    sync(target.parent)
+    for old in list(checkpoints(target.parent).values())[:-KEPT]:
+        shutil.rmtree(old)
 
 
 def _own(rank: int) -> str:

@@ -98,9 +98,18 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     return make(
         job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average, loss_scale,
         guard, best, metrics, meter,
-        Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, layout.rank, best.folder), state, Phases(),
+        _checkpoints(job, layout.rank, best.folder), state, Phases(),
         build_profiler(job, scratch, layout.rank, device, shares_memory), _inputs(job, objective, sampler, device),
     )  # fmt: skip
+
+
+def _checkpoints(job: Job, rank: int, best: Path) -> Checkpoints:
+    every = job.experiment.runtime.checkpoint_steps
+    if not job.address:
+        return Checkpoints(job.folder, every, rank, best)
+    from tasks.training.staged_checkpoints import StagedCheckpoints  # imports pyspark
+
+    return StagedCheckpoints(job.folder, every, rank, best, job.address)
 
 
 def _load(

@@ -15,6 +15,8 @@ from tasks.encoder.spec import HeadSpec
 
 #: The file of each kind of profile (runtime.profile).
 PROFILES = {"torch": "torch.json.gz", "horovod": "horovod.json"}
+#: The folders of the data that a training reads.
+SPLITS = ("train", "dev")
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
@@ -33,6 +35,7 @@ class Job:
     objective: Literal["labels", "masked words"] = "labels"  # what is learned
     terminal: bool = False  # whether to show a progress bar instead of a line every few seconds
     checkpoints: Path | None = None  # a folder for checkpoints that outlives a stop; None: the output
+    address: str = ""  # in a store, where ranks without a folder in common put checkpoints; "": they have `folder`
     spent: float = 0  # seconds of training before the engine begins, which are those of a TextCNN's word vectors
 
     @property

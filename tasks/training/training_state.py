@@ -26,7 +26,7 @@ from include.stages import BadInput, non_defaults
 from tasks.communication.layout import Layout, Mesh, Place
 from tasks.communication.state import State, Stateful, part_of, prefixed
 from tasks.training.checkpoint import ABSENT, Checkpoints, PlaceOf, Snapshot
-from tasks.training.job import Job
+from tasks.training.job import SPLITS, Job
 
 if TYPE_CHECKING:
     from tasks.communication.divided import Part
@@ -43,7 +43,8 @@ def identity(job: Job) -> dict[str, str]:
     # Fields with default values stay out, so that a new field does not make a checkpoint useless.
     config = non_defaults(job.experiment, SECTIONS)
     config.pop("training.ranks", None)
-    data = {str(file.relative_to(job.data)): sha256(file) for file in sorted(job.data.rglob("*.arrow"))}
+    files = (file for split in SPLITS for file in sorted((job.data / split).glob("*.arrow")))
+    data = {str(file.relative_to(job.data)): sha256(file) for file in files}
     return {"format": FORMAT, "config": _hash(config), "data": _hash(data)}
 
 

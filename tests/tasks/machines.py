@@ -29,20 +29,20 @@ ADDRESSES = {
 }  # fmt: skip
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib64", "/usr", "/etc", "/dev")
 
-#: Connects the driver's interface "cable" and one of each other machine, and lasts until its stdin is closed.
+#: Connects the driver's interface eth0 and one of each other machine, and lasts until its stdin is closed.
 _CABLE = """
 set -e
 mount -t tmpfs tmpfs /run
 mkdir /run/netns
 ip link set lo up
-ip link add cable type bridge
-ip address add $1/24 dev cable
-ip link set cable up
+ip link add eth0 type bridge
+ip address add $1/24 dev eth0
+ip link set eth0 up
 shift
 while [ $# -gt 0 ]; do
   ip netns add $1
   ip link add to-$1 type veth peer name eth0 netns $1
-  ip link set to-$1 master cable up
+  ip link set to-$1 master eth0 up
   ip -n $1 address add $2/24 dev eth0
   ip -n $1 link set eth0 up
   ip -n $1 link set lo up
@@ -51,10 +51,10 @@ done
 echo ready
 exec cat
 """
-#: Runs a command where only these paths of this machine exist, and else empty folders.
+#: Runs a command under the name of its machine, where only these paths of this one exist, and else empty folders.
 _ROOT = """
 set -e
-root=$1; shift
+hostname $1; hosts=$2; root=$3; shift 3
 mount -t tmpfs tmpfs "$root"
 mkdir -p "$root/proc" "$root/tmp" "$root$HOME"
 while [ "$1" != -- ]; do
@@ -63,6 +63,7 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
+mount --bind "$hosts" "$root/etc/hosts"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" "$@"
@@ -96,9 +97,11 @@ class Machines:
         home, temporary = ("/home", "/tmp") if self.init else (str(files), str(files / "tmp"))
         ours = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "TMPDIR": temporary}
         if self.init:
-            alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ROOT, "sh", str(files)]
+            hosts = files.with_name("hosts")
+            hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{to} {host}\n" for host, to in ADDRESSES.items()))
+            alone = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c", _ROOT, "sh", name]
             inside = self._inside(f"--net=/proc/{self.init}/root/run/netns/{name}", "--pid")
-            command = [*inside, *alone, *self._image(), "--", *command]
+            command = [*inside, *alone, str(hosts), str(files), *self._image(), "--", *command]
         with Path(self.folder, name, "log").open("wb") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             return subprocess.Popen(command, env={**ours, **environment}, cwd=files, **options)  # type: ignore[call-overload, no-any-return]
@@ -135,7 +138,7 @@ def machines(folder: Path, separate: bool = True) -> Iterator[Machines]:
 
 def _connect(stack: ExitStack) -> int | None:
     """Start the process that holds the network, and return its id, or None where that is not permitted."""
-    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip", "hostname"))):
         return None
     spaces = ["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"]
     others = [word for name, address in ADDRESSES.items() if name != "driver" for word in (name, address)]

@@ -1,8 +1,9 @@
-"""Ranks in the executors of a real Spark cluster: a master and two workers, all on this machine."""
+"""Ranks in the executors of a real Spark cluster, whose machines have a folder in common or none."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,10 +16,8 @@ import pytest
 from include.stages import Transient
 from tasks.launching.launch import LIMITS, launch
 from tasks.training.job import Job
-from tests.tasks.cluster import running, wait_for
+from tests.tasks.cluster import Cluster, running, wait_for
 from tests.tasks.launching.jobs import losses, make_job
-
-pytestmark = pytest.mark.long
 
 RANK = "horovod.spark.task.gloo_exec_fn"
 
@@ -42,6 +41,7 @@ def on_spark(job: Job, master: str) -> Job:
     return dataclasses.replace(job, experiment=job.experiment.model_copy(update={"runtime": changed}))
 
 
+@pytest.mark.long
 def test_ranks_in_executors_equal_local_ones_even_after_a_loss(
     master: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,6 +65,37 @@ def test_ranks_in_executors_equal_local_ones_even_after_a_loss(
     assert not [process for process in psutil.process_iter() if is_rank(process, 0) or is_rank(process, 1)]
 
 
+LAUNCH = """
+import logging, sys
+from pathlib import Path
+from tasks.launching.launch import launch
+from tasks.training.job import Job
+
+logging.basicConfig()
+launch(Job.read(Path(sys.argv[1])))
+"""
+
+
+def test_ranks_on_machines_without_a_common_folder_equal_local_ones_even_after_a_loss(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # Without compression, ranks of one host sum gradients in shared memory, and not in the order of Gloo.
+    here = make_job(tmp_path, {"compression": "topk"}, epochs=3, evaluations=1, ranks=2)
+    launch(here)
+    there = on_spark(make_job(tmp_path, {"compression": "topk"}, epochs=3, evaluations=1, ranks=2), cluster.master)
+    there.write(tmp_path / "job.json")
+    driver = cluster.start([sys.executable, "-c", LAUNCH, str(tmp_path / "job.json")])
+    cluster.kill_executor(r"step-8/rank-\d")
+    output, errors = driver.communicate()
+    wait_for(lambda: not cluster.executors())  # those of the next test are others
+    assert driver.returncode == 0, errors
+    assert re.search(r"training starts again from step [48],", errors)
+    assert output == ""  # stdout is the stage's
+    np.testing.assert_array_equal(losses(there.output), losses(here.output))
+    for file in (here.output / "model").iterdir():
+        assert (there.output / "model" / file.name).read_bytes() == file.read_bytes()
+
+
 def is_rank(process: psutil.Process, rank: int) -> bool:
     try:
         command = process.cmdline()
@@ -73,6 +104,7 @@ def is_rank(process: psutil.Process, rank: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_too_few_cores_are_said(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIMITS, "HOROVOD_SPARK_START_TIMEOUT", "20")
     job = on_spark(make_job(tmp_path, ranks=4), master)
