@@ -94,7 +94,12 @@ def shuffled(rows: int) -> list[tuple[str, int]]:
     return [(f"Text number {chance.randrange(rows // 2)}{' .!'[row % 3]}", chance.randrange(2)) for row in range(rows)]
 
 
-def test_dirty_lines(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
+@pytest.mark.parametrize("store", ["", "with_store"])
+def test_dirty_lines(
+    tmp_path: Path, both: Callable[..., dict[str, Any]], request: pytest.FixtureRequest, store: str
+) -> None:
+    if store:
+        request.getfixturevalue(store)
     (tmp_path / "data").mkdir()
     rows = [f"{text}\t{label}".encode() for text, label in shuffled(400)]
     random.Random(1).shuffle(dirty := rows[:300] + DIRT * 3)
