@@ -1,6 +1,6 @@
 """The Spark session of a stage, of pyspark's own Spark. By default it runs on this machine, and ends with the stage.
 
-Executors on other machines need the same Python packages as the driver and the artifact store under the same path.
+Executors on other machines need the same Python packages as the driver, and exchange files with it (staging.py).
 """
 
 from __future__ import annotations
