@@ -7,7 +7,7 @@ the keys of all splits (tasks/sources/normalize.py), and rows of train that also
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 
 from include.glue import Task
 from tasks.encoder.labels import TYPES
-from tasks.sources import Record
+from tasks.sources import Record, limits
 from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import QuarantineSummary
 
 Mask = npt.NDArray[np.bool_]
 #: The splits whose texts are compared with those of a split.
 OTHERS = {"train": ("dev", "test"), "dev": ("train",), "test": ("train",)}
-_CHUNK = 20_000  # rows in memory at a time
+_CHUNK = 20_000  # rows in memory at a time, of not many more than limits.BYTES characters
 _ROWS_IN_GROUP = 5_000  # of a table, which preprocess reads in partitions of as many rows
 _SHOWN_TEXT = 200  # characters
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
@@ -109,6 +109,7 @@ def _columns(records: Iterable[Record], task: Task, split: str, is_one: bool) ->
     ranks = {label: rank for rank, label in enumerate(sorted(task.labels))}
     row, line, *sentences, label, texts, overlaps, characters, file = columns.values()
     columns[RANKS.name] = found = []
+    size = 0
     for record in records:
         row.append(record.row)
         line.append(record.line)
@@ -121,6 +122,9 @@ def _columns(records: Iterable[Record], task: Task, split: str, is_one: bool) ->
         file.append(record.file)
         if is_one:
             found.append([ranks.get(one) for one in task.labels_in(record.label)])
+        size += sum(map(len, record.sentences))
+        if size > limits.BYTES:
+            break
     return columns
 
 
@@ -135,11 +139,17 @@ def _label(text: str, task: Task) -> int | float | str:
             return task.labels.index(text)
 
 
+def _chunks(draft: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a draft as they were written, so that no more of them are in memory now."""
+    for group in range(draft.num_row_groups):
+        yield from draft.iter_batches(_CHUNK, [group], columns)
+
+
 def write_overlap(draft: pq.ParquetFile, facts: Facts, file: Path) -> None:
     """Write the rows that are removed from train, one JSON object per line."""
     start, overlaps = 0, facts.overlaps
     with file.open("w", encoding="utf-8") as stream:
-        for batch in draft.iter_batches(columns=["line", "sentence1", _FILE.name]):
+        for batch in _chunks(draft, ["line", "sentence1", _FILE.name]):
             for position in np.flatnonzero(overlaps[start : start + len(batch)]):
                 line, text, origin = (column[int(position)].as_py() for column in batch.columns)
                 also_in = [split for split, mask in facts.also_in.items() if mask[start + position]]
@@ -154,7 +164,7 @@ def write_table(draft: pq.ParquetFile, task: Task, split: str, facts: Facts, che
     stays = facts.here & ~overlaps if split == "train" else facts.here
     start = written = 0
     with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
-        for batch in draft.iter_batches(_CHUNK, columns=[*plain.names, *_OF_THE_ROW.names]):
+        for batch in _chunks(draft, [*plain.names, *_OF_THE_ROW.names]):
             part = slice(start, start + len(batch))
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if split == "test":  # of a file with all rows, they are known
