@@ -116,5 +116,5 @@ def test_names_that_would_clash_are_refused(keep: tuple[str, ...], message: str,
 
 
 def test_only_files_of_ones_own_have_columns_to_keep() -> None:
-    with pytest.raises(BadInput, match=r"data\.keep .* works only with data\.source files, not with glue"):
+    with pytest.raises(BadInput, match=r"data\.keep .* works only with .* delta and iceberg, not with glue"):
         build({"data": {"task": "SST-2", "source": "glue", "path": "glue", "keep": ["id"]}}, "test")
