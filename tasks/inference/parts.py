@@ -75,7 +75,12 @@ def progress(done: Callable[[], int], parts: int, seconds: float = 5) -> Iterato
     def report() -> None:
         reported = 0
         while not ended.wait(seconds):
-            if (now := done()) != reported:
+            try:
+                now = done()
+            except OSError as error:  # the parts are asked for again
+                log.warning("the parts that are labeled cannot be brought now: %s", error)
+                continue
+            if now != reported:
                 log.info("labeled %d of %d parts", now, parts)
                 reported = now
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -226,14 +226,22 @@ def test_the_stage_writes_scores_as_they_are(
 
 
 def test_progress_is_told_once_for_each_number(caplog: pytest.LogCaptureFixture) -> None:
-    counts, asked = [0, 0, 40, 40, 40, 90], Event()
+    answers: Iterator[int | OSError] = iter([0, 0, 40, 40, OSError("no route"), 40, 90])
+    asked = Event()
 
     def done() -> int:
-        if len(counts) == 1:
+        answer = next(answers, None)
+        if answer is None:
             asked.set()
-            return counts[0]
-        return counts.pop(0)
+            return 90
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
     with caplog.at_level(logging.INFO), progress(done, 90, seconds=0.001):
         assert asked.wait(10)
-    assert [record.getMessage() for record in caplog.records] == ["labeled 40 of 90 parts", "labeled 90 of 90 parts"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "labeled 40 of 90 parts",
+        "the parts that are labeled cannot be brought now: no route",
+        "labeled 90 of 90 parts",
+    ]
