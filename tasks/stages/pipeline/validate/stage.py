@@ -9,9 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
-
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.glue import SPLITS, Task
@@ -98,9 +95,12 @@ def _is_for_spark(experiment: Experiment, source: Source) -> bool:
 
 def _unlearnable(train: Path, task: Task) -> list[str]:
     """Return one sentence for each class that no training row has."""
+    import pyarrow.compute as pc
+    from pyarrow import dataset
+
     if task.kind != "classification":
         return []
-    batches = pads.dataset(train).to_batches(columns=["label"])
+    batches = dataset.dataset(train).to_batches(columns=["label"])
     there = set().union(*(pc.unique(batch["label"]).to_pylist() for batch in batches))
     return [
         f"no row of train has the label {name!r}, so the model cannot learn it: add some, or remove it from data.labels"
