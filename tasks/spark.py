@@ -1,6 +1,7 @@
 """The Spark session of a stage, of pyspark's own Spark. By default it runs on this machine, and ends with the stage.
 
-Executors on other machines need the same Python packages as the driver, and exchange files with it (staging.py).
+Executors on other machines need the same Python and packages as the driver (executors.py), get its code, and exchange
+files with it (staging.py).
 """
 
 from __future__ import annotations
@@ -82,13 +83,16 @@ def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSes
         with jobs_as_spans(running):
             yield running
         return
+    master = experiment.runtime.spark_master
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
+        raise BadInput("yarn needs the settings of its cluster: name their folder in HADOOP_CONF_DIR or YARN_CONF_DIR")
     _check_java()
     _check_temporary(Path(tempfile.gettempdir()))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises every error that it logs
     with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
             with tracing.span("start Spark"):
-                spark = _start(experiment.runtime.spark_master, name, scratch, jars)
+                spark = _start(master, name, scratch, jars)
             with jobs_as_spans(spark):
                 yield spark
         except Exception as error:
@@ -194,7 +198,16 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     os.environ["PYSPARK_PIN_THREAD"] = "false"  # otherwise an interrupted call blocks the next one
     conf = SparkConf().setMaster(master).setAppName(f"spark-bert {name}").setAll(list(settings.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    except SPARK_ERRORS as error:
+        if master.startswith("local"):
+            raise
+        reason = (re.findall(r"^(?:: |Caused by: )(.+)", str(error), re.MULTILINE) or [str(error)])[-1]
+        raise Transient(
+            f"{master} cannot be used ({reason}): start the cluster, or correct runtime.spark_master or the settings "
+            "in the folder SPARK_CONF_DIR"
+        ) from error
     signal.signal(signal.SIGINT, on_interrupt)  # Spark's own handler would call the JVM in the middle of another call
     if not is_local(spark):
         spark.sparkContext.addPyFile(_code(scratch).as_uri())

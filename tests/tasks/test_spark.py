@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
 from include.experiment import Experiment
+from include.named_experiments import load
 from include.scratch import kernel
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
@@ -130,6 +131,53 @@ def test_a_refusal_on_an_executor_is_the_stages(tmp_path: Path) -> None:
     started, message = output.splitlines()
     assert (message, process.returncode) == ("the model is damaged: train again", 2)
     assert_nothing_is_left(started)
+
+
+#: What an administrator sets for a cluster, here one whose manager nobody runs.
+YARN = """<configuration>
+<property><name>yarn.resourcemanager.address</name><value>127.0.0.1:1</value></property>
+<property><name>ipc.client.connect.max.retries</name><value>0</value></property>
+<property><name>yarn.resourcemanager.connect.max-wait.ms</name><value>1000</value></property>
+<property><name>yarn.resourcemanager.connect.retry-interval.ms</name><value>500</value></property>
+</configuration>"""
+KUBERNETES = "spark.kubernetes.container.image registry.example.org/spark-bert/train:1.0\n"
+
+
+#: Opens a session on the cluster that the command line names.
+ON_CLUSTER = """
+import sys
+from include.named_experiments import load
+from include.stages import StageError
+from tasks.spark import session
+
+try:
+    with session(load("movies", [f"runtime.spark_master={sys.argv[1]}"]), "test"):
+        pass
+except StageError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://http://127.0.0.1:1"])
+def test_spark_asks_the_manager_of_a_cluster(master: str, tmp_path: Path) -> None:
+    """Spark accepts the settings that we make, together with an administrator's: what fails is the connection."""
+    (tmp_path / "yarn-site.xml").write_text(YARN)
+    (tmp_path / "spark-defaults.conf").write_text(KUBERNETES)
+    environment = os.environ | {"HADOOP_CONF_DIR": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", ON_CLUSTER, master]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    said = f"{master} cannot be used (java.net.ConnectException: Connection refused): start the cluster, or correct "
+    assert done.stdout.startswith(said) and done.returncode == 75, done.stderr
+
+
+def test_yarn_needs_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    experiment = load("movies", ["runtime.spark_master=yarn"])
+    with pytest.raises(BadInput, match="name their folder in HADOOP_CONF_DIR"), session(experiment, "test"):
+        pass
 
 
 def test_other_failures_may_be_tried_again() -> None:

@@ -26,8 +26,9 @@ from spark_bert.operators.stage_log import forward_log
 _GUARD = Path(__file__).with_name("guard.py")
 #: The variables that a stage gets from the worker, apart from secrets that are not its own. None is Airflow's secret.
 _PASSED = re.compile(
-    r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
-    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW|AWS|AZURE|GOOGLE)_\w+"
+    r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)|KUBECONFIG"
+    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)"
+    r"|(SPARK|HADOOP|YARN|AWS|AZURE|GOOGLE|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
 )
 
 
