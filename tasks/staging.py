@@ -189,8 +189,8 @@ def _reached(address: str) -> Iterator[None]:
     """Name the machine and the store if the store cannot be used."""
     try:
         yield
-    except OSError as error:
-        if "://" not in address or isinstance(error, FileNotFoundError) or error.errno == errno.ENOSPC:
+    except (OSError, pa.ArrowException) as error:
+        if "://" not in address or isinstance(error, FileNotFoundError) or getattr(error, "errno", 0) == errno.ENOSPC:
             raise
         raise Transient(
             f"{socket.gethostname()} cannot use {_shown(address)} ({error}): let the machines of the Spark cluster "
