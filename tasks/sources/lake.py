@@ -23,6 +23,8 @@ from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from include.tables import is_delta
 
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")  # in the errors of deltalake
+
 
 @dataclass(frozen=True)
 class LakeTable:
@@ -85,7 +87,7 @@ class CopiedTable(Mapping[str, tuple[Path, ...]]):
 
 def unreadable(name: str, error: Exception) -> BadInput | Transient:
     """Return the error for a table that cannot be read: of an address a try later may help."""
-    cause = " ".join(str(error).split())[:300] or type(error).__name__
+    cause = " ".join(_COLOR.sub("", str(error)).split())[:300] or type(error).__name__
     if "://" in name:
         return Transient(f"{name} cannot be read ({cause}): check the address and the login")
     return BadInput(f"{name} cannot be read ({cause}): if its files were removed, name a later version")

@@ -26,6 +26,7 @@ from tasks.sources.parquet import UserParquet
 from tasks.sources.values import is_text
 from tests.tasks.sources.lakes import catalog, delete_by_position, delete_by_vector, delta, iceberg, rows
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
 COLUMNS = {"sentence": "body", "label": "class"}
 
 
