@@ -57,20 +57,20 @@ class UserParquet:
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Return the rows in order, with these columns, each of which exists once, or with all columns."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        return self._read(self._file, columns, schema)
+        return self._read(self._file, columns, self._part, schema)
 
     def _read(
-        self, file: pq.ParquetFile, columns: Sequence[str] | None, schema: pa.Schema | None = None
+        self, file: pq.ParquetFile, columns: Sequence[str] | None, part: Part, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns as they are, or those of a schema with its types: "a.b" is also read as b within a."""
-        number, names = self._part.before + 1, None if columns is None else list(columns)
+        number, names = part.before + 1, None if columns is None else list(columns)
         try:
-            for group in range(file.num_row_groups)[self._part.start : self._part.stop]:
+            for group in range(file.num_row_groups)[part.start : part.stop]:
                 rows = self._rows_at_a_time(*self.groups[group], number)
                 for batch in file.iter_batches(rows, [group], names):  # one cannot have the dictionaries of two groups
-                    for part in _in_slices(batch, self._path, number):
-                        yield part if schema is None else _with_types(part, schema)
-                        number += len(part)
+                    for slices in _in_slices(batch, self._path, number):
+                        yield slices if schema is None else _with_types(slices, schema)
+                        number += len(slices)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
 
@@ -90,7 +90,8 @@ class UserParquet:
         """
         exact, schema = _open(self._stream, "ns")
         rounded = wrapped = False
-        for pair in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
+        whole = Part(self._stream)  # all parts must have the same types
+        for pair in zip(self._read(self._file, columns, whole), self._read(exact, columns, whole), strict=True):
             for coarse, fine in zip(*map(_times, pair), strict=True):
                 rounded = rounded or not coarse.cast(fine.type, safe=False).equals(fine)  # it wraps as INT96 does
                 try:

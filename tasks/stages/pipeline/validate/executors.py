@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.glue import SPLITS, Task
 from include.stages import BadInput
+from tasks.sources import pieces
 from tasks.sources.pieces import Count, Piece, count
 from tasks.sources.quarantine import Quarantine, Tally
 from tasks.sources.source import Layout
@@ -103,15 +104,24 @@ class ReadPiece:
         return quarantine.tally
 
 
-def for_each(spark: SparkSession, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
-    """Do the work for each item on executors, and return the results in order. A BadInput is returned, not raised."""
+def number_of_tasks(spark: SparkSession, inputs: Sequence[Input]) -> int:
+    """Return how many tasks read the pieces: one for each, unless small files have many."""
+    size = sum(file.stat().st_size for file in {which.piece.file for which in inputs})
+    return min(len(inputs), max(spark.sparkContext.defaultParallelism, size // pieces.SIZE))
+
+
+def for_each(spark: SparkSession, work: Callable[[Input], Any], inputs: Sequence[Input]) -> list[Any]:
+    """Do the work for each piece on executors, and return the results in order. A BadInput is returned, not raised."""
 
     def run(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
             for number in chunk.column(0).to_pylist():
-                yield _answer(number, work, items[number])
+                yield _answer(number, work, inputs[number])
 
-    return answers(spark.range(0, len(items), 1, len(items)).mapInArrow(run, ANSWER)) if items else []
+    if not inputs:
+        return []
+    numbers = spark.range(0, len(inputs), 1, number_of_tasks(spark, inputs))
+    return answers(numbers.mapInArrow(run, ANSWER))
 
 
 @dataclass(frozen=True)
@@ -152,16 +162,17 @@ class ReadParts:
 
 @dataclass(frozen=True)
 class WriteTables:
-    """Writes the parts of the tables that belong to a piece, of which a partition has the exceptions."""
+    """Writes the parts of the tables that belong to pieces, of which a partition has all exceptions."""
 
     inputs: Sequence[Input]
     places: Places
     task: Task
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the exceptions of one piece, and a row with nothing but its number; a function for mapInArrow."""
+        """Take the exceptions, and a row with nothing but its number for each piece; a function for mapInArrow."""
         found = pa.Table.from_batches(list(chunks))
-        yield _answer(found["piece"][0].as_py(), self._write, found)
+        for number in sorted(pc.unique(found["piece"]).to_pylist()):
+            yield _answer(number, self._write, found.filter(pc.equal(found["piece"], number)))
 
     def _write(self, found: pa.Table) -> dict[str, int]:
         """Return the number of rows that stay in each split."""

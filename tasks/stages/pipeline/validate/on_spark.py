@@ -37,6 +37,7 @@ from tasks.stages.pipeline.validate.executors import (
     answers,
     count_piece,
     for_each,
+    number_of_tasks,
 )  # fmt: skip
 from tasks.stages.pipeline.validate.keys import exceptions, keys_schema, with_splits
 from tasks.stages.pipeline.validate.one_process import write_splits
@@ -161,9 +162,9 @@ def _read(spark: SparkSession, inputs: Sequence[Input], work: ReadPiece, problem
 
 def _write(spark: SparkSession, inputs: Sequence[Input], places: Places, task: Task, is_one: bool) -> dict[str, int]:
     """Write the tables, and return the numbers of rows that stay in each split."""
-    some = len(inputs)
+    some, tasks = len(inputs), number_of_tasks(spark, inputs)
     schema = keys_schema(task, is_one)
-    keys = spark.range(0, some, 1, some).mapInArrow(ReadKeys(inputs, places, schema.names), schema)
+    keys = spark.range(0, some, 1, tasks).mapInArrow(ReadKeys(inputs, places, schema.names), schema)
     if is_one:
         keys = with_splits(keys, task)
     found = exceptions(keys)
@@ -171,7 +172,8 @@ def _write(spark: SparkSession, inputs: Sequence[Input], places: Places, task: T
         here = keys.where(F.col("split") != SPLITS.index("train")).select("piece", "row", "split")
         found = found.unionByName(here, allowMissingColumns=True)
     every = spark.range(some).withColumnRenamed("id", "piece")
-    found = found.unionByName(every, allowMissingColumns=True).repartitionById(some, F.col("piece").cast("int"))
+    place = F.expr(f"int(piece * {tasks} div {some})")
+    found = found.unionByName(every, allowMissingColumns=True).repartitionById(tasks, place)
     written = answers(found.mapInArrow(WriteTables(inputs, places, task), ANSWER))
     return {split: sum(one.get(split, 0) for one in written) for split in SPLITS}
 
