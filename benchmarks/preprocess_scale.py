@@ -187,8 +187,8 @@ def draw(found: Found, file: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for case in next(iter(found.values())):
-        style = {"marker": "o", "linestyle": "--" if case == PEER else "-", "label": case}
+    for place, case in enumerate(CASES):
+        style = {"marker": "o", "color": f"C{place}", "linestyle": "--" if case == PEER else "-", "label": case}
         medians = [sorted(cases[case], key=lambda one: one.seconds)[len(cases[case]) // 2] for cases in found.values()]
         left.plot(list(found), [one.seconds for one in medians], **style)
         if case != BOTH:
