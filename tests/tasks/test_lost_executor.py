@@ -89,7 +89,8 @@ def test_the_artifacts_are_the_same(cluster: Cluster, undisturbed: tuple[Run, st
             cluster.kill_executor(file)
     errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
-    assert errors.count("Lost executor") == sum(map(len, WRITTEN.values()))
+    if cluster.machines.init:  # else it is not known which executor has stored a file, and an idle one may be killed
+        assert errors.count("Lost executor") == sum(map(len, WRITTEN.values()))
     assert {stage: digests(again, stage) for stage in WRITTEN} == {stage: digests(run, stage) for stage in WRITTEN}
 
 
