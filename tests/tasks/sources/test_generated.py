@@ -21,10 +21,11 @@ from pyarrow import csv
 
 from include.named_experiments import build
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.parts import part_file
 from tasks.scoring.predictions import write_csv
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import parquet_chunks
-from tasks.stages.labeling.score.files import part_file, write_files
+from tasks.stages.labeling.score.files import write_files
 from tasks.stages.labeling.score.table import ROWS, Rows, take_in
 from tasks.stages.pipeline.predict.stage import _with_kept
 from tasks.stages.pipeline.validate.kept_columns import kept_columns
