@@ -23,8 +23,8 @@ DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jd
 KAFKA = "kafka.properties"
 #: The variable that names such a file where there is no folder of secret files.
 KAFKA_VARIABLE = "SPARK_BERT_KAFKA_PROPERTIES"
-#: The file with the login to the store through which stages and the executors of a Spark cluster exchange files, by the
-#: scheme of its URL, and the variable that names such a file for the store's library.
+#: The file with the login to an object store, which has a table, or through which stages and the executors of a Spark
+#: cluster exchange files, by the scheme of its address, and the variable that names the file for the store's library.
 STORES = {
     "s3": ("aws_credentials", "AWS_SHARED_CREDENTIALS_FILE"),
     "gs": ("google_credentials.json", "GOOGLE_APPLICATION_CREDENTIALS"),

@@ -24,6 +24,7 @@ from spark_bert.deployment.inputs import (
     reads_database,
     reads_kafka,
     staging,
+    stores,
     uses_cluster,
 )
 from spark_bert.deployment.places import cache, data_path, home
@@ -73,9 +74,8 @@ def is_online(stage: str, experiment: Experiment) -> bool:
 
 def network(stage: str, experiment: Experiment) -> str:
     """Return the name of the Docker network that the stage needs: `none`, $SPARK_BERT_NETWORK, or `bridge`."""
-    cluster = uses_cluster(stage, experiment)
-    online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
-    if STAGES[stage].is_idle(experiment) or not (cluster or online or (STAGES[stage].mlflow and _mlflow())):
+    online = any(of(stage, experiment) for of in (is_online, reads_database, reads_kafka, stores, uses_cluster))
+    if STAGES[stage].is_idle(experiment) or not (online or (STAGES[stage].mlflow and _mlflow())):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
@@ -90,7 +90,8 @@ def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
     login = of_mlflow(stage) if _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
     kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
-    store = STORES.get(urlsplit(staging(stage, experiment)).scheme, ())[:1]
+    schemes = {urlsplit(address).scheme for address in stores(stage, experiment)}
+    store = tuple(file for scheme, (file, _) in STORES.items() if scheme in schemes)
     return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login + store
 
 
@@ -109,8 +110,7 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
         variables["MLFLOW_TRACKING_URI"] = _mlflow()
     if url := staging(stage, experiment):
         variables[STAGING] = _without_login(url)
-        variables |= {variable: str(SECRETS / file) for file, variable in STORES.values() if file in names}
-    return variables
+    return variables | {variable: str(SECRETS / file) for file, variable in STORES.values() if file in names}
 
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:

@@ -104,6 +104,11 @@ def staging(stage: str, experiment: Experiment) -> str:
     return os.environ.get(STAGING, "") if uses_cluster(stage, experiment) else ""
 
 
+def stores(stage: str, experiment: Experiment) -> list[str]:
+    """Return the addresses, some of them in object stores, at which the stage reads tables and exchanges files."""
+    return [*remote_tables(stage, experiment), *filter(None, [staging(stage, experiment)])]
+
+
 def masters() -> list[str]:
     """Return the Spark masters of the deployment, the one that runs use by default first."""
     return os.environ.get(MASTERS, "").split()

@@ -18,7 +18,7 @@ from include.experiment import Experiment
 from include.secrets import STORE_PREFIXES, VARIABLE, VARIABLES
 from include.stages import STAGES
 from spark_bert.deployment.containers import needed_secrets
-from spark_bert.deployment.inputs import staging
+from spark_bert.deployment.inputs import stores
 from spark_bert.deployment.places import REPOSITORY, home, tasks_python
 from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
@@ -26,8 +26,8 @@ from spark_bert.operators.stage_log import forward_log
 _GUARD = Path(__file__).with_name("guard.py")
 #: The variables that a stage gets from the worker, apart from secrets that are not its own. None is Airflow's secret.
 _PASSED = re.compile(
-    r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)|KUBECONFIG"
-    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)"
+    r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
+    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|KUBECONFIG"
     r"|(SPARK|HADOOP|YARN|AWS|AZURE|GOOGLE|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
 )
 
@@ -85,6 +85,6 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) and name not in withheld}
     if not STAGES[stage].mlflow:
         passed = {name: value for name, value in passed.items() if not name.startswith("MLFLOW_")}
-    if not staging(stage, experiment):
+    if not stores(stage, experiment):
         passed = {name: value for name, value in passed.items() if not name.startswith(STORE_PREFIXES)}
     return {**passed, "SPARK_BERT_HOME": str(home()), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}

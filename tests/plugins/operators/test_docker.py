@@ -17,7 +17,7 @@ from include.named_experiments import load
 from include.runs import Run
 from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput, ExitCode
-from spark_bert.deployment.containers import environment, user
+from spark_bert.deployment.containers import environment, network, user
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.docker import _Chunks, _has_registry, container_outcome
@@ -254,7 +254,7 @@ def test_the_databases_login_is_files_for_who_reads_it(secrets: Path, monkeypatc
     assert secret_mounts("predict", *read) == secret_mounts("score") == {}
 
 
-def test_the_stores_login_is_a_file_for_stages_on_a_cluster(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stores_login_is_a_file_for_stages_that_use_it(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (secrets / "aws_credentials").write_text("s3cr3t")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
     monkeypatch.setenv("SPARK_BERT_STAGING", "s3://bucket/staging?region=eu-central-1")
@@ -265,6 +265,10 @@ def test_the_stores_login_is_a_file_for_stages_on_a_cluster(secrets: Path, monke
     variables = environment("predict", load("movies", [cluster]))
     assert variables["SPARK_BERT_STAGING"] == "s3://bucket/staging?region=eu-central-1"
     assert variables["AWS_SHARED_CREDENTIALS_FILE"] == "/run/secrets/aws_credentials" and "s3cr3t" not in str(variables)
+    table = ("data.source=delta", "data.path=s3://bucket/reviews")
+    assert secret_mounts("validate", *table).keys() == {"/run/secrets/aws_credentials"}
+    assert "AWS_SHARED_CREDENTIALS_FILE" in environment("validate", load("movies", table))
+    assert (network("validate", load("movies", table)), network("predict", load("movies", table))) == ("bridge", "none")
     monkeypatch.setenv("SPARK_BERT_STAGING", "abfs://container@account.dfs.core.windows.net/staging")
     assert secret_mounts("predict", cluster) == {}
     assert environment("predict", load("movies", [cluster]))["SPARK_BERT_STAGING"].startswith("abfs://container@")

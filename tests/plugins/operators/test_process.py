@@ -243,7 +243,7 @@ def test_a_stage_gets_the_secrets_that_it_needs(
     assert " ".join(sorted(name for name, value in given.items() if "s3cr3t" in value)) == expected
 
 
-def test_only_a_stage_on_a_cluster_gets_the_login_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_stage_that_uses_a_store_gets_the_login_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     logins = {"AWS_PROFILE": "mine", "AZURE_CLIENT_ID": "mine", "GOOGLE_APPLICATION_CREDENTIALS": "mine"}
     for name, value in logins.items():
         monkeypatch.setenv(name, value)
@@ -252,6 +252,8 @@ def test_only_a_stage_on_a_cluster_gets_the_login_to_the_store(monkeypatch: pyte
     monkeypatch.setenv("SPARK_BERT_STAGING", "s3://bucket/staging")
     assert environment("predict", cluster).items() >= {**logins, "SPARK_BERT_STAGING": "s3://bucket/staging"}.items()
     assert not {"mine"} & {*environment("gate", cluster).values(), *environment("predict", load("movies")).values()}
+    table = load("movies", ["data.source=delta", "data.path=s3://bucket/reviews"])
+    assert environment("validate", table).items() >= logins.items()
 
 
 def survivors(marker: str) -> list[psutil.Process]:
