@@ -10,15 +10,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -31,6 +33,8 @@ from include.artifacts import sync
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.spark import is_local
+
+log = logging.getLogger(__name__)
 
 #: The variable that names the folder of the store.
 STAGING = "SPARK_BERT_STAGING"
@@ -71,12 +75,10 @@ class Staging:
         """
         folder.mkdir(exist_ok=True)
         if self.url:
-            files, start = _place(self.address_of(folder))
-            infos = files.get_file_info(fs.FileSelector(start, allow_not_found=True, recursive=True))
-            found = {info.path: folder / Path(info.path).relative_to(start) for info in infos if info.is_file}
-            new = [(path, file) for path, file in found.items() if not file.exists()]
+            address = self.address_of(folder)
+            new = [name for name in sizes(address) if not (folder / name).exists()]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(lambda pair: _bring(files, *pair), new))
+                list(pool.map(lambda name: _bring(below(address, name), folder / name), new))
         for leftover in folder.glob(".*.attempt-*") if ended else ():
             leftover.unlink()
 
@@ -150,14 +152,6 @@ def whole_file(address: str) -> Iterator[Path]:
         transfer(str(attempt), address)  # an object store shows only whole objects
 
 
-def _bring(files: fs.FileSystem, path: str, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    attempt = file.with_name(f".{file.name}.attempt-collected")
-    fs.copy_files(path, str(attempt), source_filesystem=files, destination_filesystem=fs.LocalFileSystem())
-    sync(attempt)
-    attempt.replace(file)
-
-
 def sizes(address: str) -> dict[str, int]:
     """Return the size of each file in a folder and below, by its path there. Without the folder, there are none."""
     files, path = _place(address)
@@ -182,6 +176,34 @@ def transfer(source: str, target: str) -> None:
             is_folder = reader.get_file_info(start).type == fs.FileType.Directory
             (Path(end) if is_folder else Path(end).parent).mkdir(parents=True, exist_ok=True)
         fs.copy_files(start, end, source_filesystem=reader, destination_filesystem=writer, use_threads=True)
+
+
+@contextmanager
+def repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do the work in a thread every few seconds until the block ends. What fails is tried again."""
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            try:
+                work()
+            except (OSError, Transient) as error:
+                log.warning("%s; this is tried again", error)
+
+    thread = Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _bring(address: str, file: Path) -> None:
+    attempt = file.with_name(f".{file.name}.attempt-collected")
+    transfer(address, str(attempt))
+    sync(attempt)
+    attempt.replace(file)
 
 
 @contextmanager

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from tasks.staging import Staging, below, whole_file
+from tasks.staging import Staging, below, repeating, whole_file
 
 log = logging.getLogger(__name__)
 #: Yields the rows of the part with a number, with their answers. It is sent to executors.
@@ -67,27 +66,14 @@ def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
             writer.write_table(table)
 
 
-@contextmanager
-def progress(done: Callable[[], int], parts: int, seconds: float = 5) -> Iterator[None]:
+def progress(done: Callable[[], int], parts: int, seconds: float = 5) -> AbstractContextManager[None]:
     """Log how many of the parts are labeled, every few seconds until the block ends."""
-    ended = Event()
+    reported = 0
 
     def report() -> None:
-        reported = 0
-        while not ended.wait(seconds):
-            try:
-                now = done()
-            except OSError as error:  # the parts are asked for again
-                log.warning("the parts that are labeled cannot be brought now: %s", error)
-                continue
-            if now != reported:
-                log.info("labeled %d of %d parts", now, parts)
-                reported = now
+        nonlocal reported
+        if (now := done()) != reported:
+            log.info("labeled %d of %d parts", now, parts)
+            reported = now
 
-    thread = Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return repeating(report, seconds)

@@ -7,13 +7,11 @@ driver brings all of it to where ranks on its own machine would have written it,
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +20,12 @@ from include.artifacts import locked
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.launching.rank import JOB, ORIGIN, STOP, errors_written, run_rank
-from tasks.staging import STAGING, Staging, below, fetched, remove, sizes, transfer
+from tasks.staging import STAGING, Staging, below, fetched, remove, repeating, sizes, transfer
 from tasks.training.checkpoint import VALUES, Checkpoints, seal
 from tasks.training.job import SPLITS, Job
 from tasks.training.metrics_logger import METRICS
 from tasks.training.training_state import identity
 
-log = logging.getLogger(__name__)
 SECONDS = 2  # between two looks at what the other side has put
 #: What the ranks make, besides METRICS and the checkpoints: the output, what else their folder on the driver's machine
 #: would hold, and a file of each rank that has fetched what it reads. And what the driver makes: the file STOP.
@@ -68,7 +65,7 @@ def shared_with_ranks(staged: Staging, job: Job, folder: Path) -> Iterator[Place
             staged.address_of(job.output),
         )
         try:
-            with _repeating(lambda: _collect(places.made, job, folder)):
+            with repeating(lambda: _collect(places.made, job, folder), SECONDS):
                 yield places
         finally:
             _collect_all(places.made, job, folder)
@@ -112,7 +109,7 @@ def run_staged_rank(places: Places, secret: str) -> None:
                 job = _prepare(places, folder)
                 _wait_for_all(places.made, folder)
             leads = os.environ["HOROVOD_RANK"] == "0"
-            with _repeating(lambda: _exchange(places.made, job, folder)) if leads else nullcontext():
+            with repeating(lambda: _exchange(places.made, job, folder), SECONDS) if leads else nullcontext():
                 run_rank(str(folder), secret)
         finally:
             _put_all(places.made, folder)
@@ -169,24 +166,3 @@ def _put_all(made: str, folder: Path) -> None:
         transfer(str(folder / CHECKPOINTS / METRICS), below(made, METRICS))
     if (folder / OUTPUT / "training.json").exists():
         transfer(str(folder / OUTPUT), below(made, OUTPUT))
-
-
-@contextmanager
-def _repeating(work: Callable[[], None]) -> Iterator[None]:
-    """Do the work in a thread every few seconds during the context. What fails is tried again."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(SECONDS):
-            try:
-                work()
-            except (OSError, Transient) as error:
-                log.warning("%s; this is tried again", error)
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -242,6 +242,6 @@ def test_progress_is_told_once_for_each_number(caplog: pytest.LogCaptureFixture)
         assert asked.wait(10)
     assert [record.getMessage() for record in caplog.records] == [
         "labeled 40 of 90 parts",
-        "the parts that are labeled cannot be brought now: no route",
+        "no route; this is tried again",
         "labeled 90 of 90 parts",
     ]
