@@ -213,6 +213,8 @@ def test_labels_are_found_and_validate_tells_the_version(tmp_path: Path) -> None
     second = run_stage("validate", again, Run(tmp_path / "home/runs/two"))
     files = [{split: pq.read_table(made.path / f"{split}.parquet") for split in SPLITS} for made in (first, second)]
     assert files[0] == files[1]
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/reviews@v0 has no column 'ID', which data\.keep names"):
+        run_stage("validate", own("delta", tmp_path, 0, keep=["ID"]), run)
 
 
 def test_a_table_to_score_shows_what_it_is(tmp_path: Path) -> None:

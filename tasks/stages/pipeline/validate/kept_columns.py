@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from include.stages import BadInput
 from tasks.sources import Source
+from tasks.sources.files import named
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import check_column, column_rows, common_columns
 from tasks.sources.text_files import BLANK, PLAIN, Dialect, format_of
@@ -22,7 +24,9 @@ def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
     for split in {"dev", "test"} & set(source.splits):
         rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
         partial = split == "dev" and "test" in source.splits
-        kept = kept_columns(source.files[split], names, rows.to_numpy(), source.dialect, partial)
+        files = source.files[split]
+        with named(files[0], source.file(split)) if source.version else nullcontext():  # it is a copy of a table
+            kept = kept_columns(files, names, rows.to_numpy(), source.dialect, partial)
         pq.write_table(kept.add_column(0, "row", rows), output / f"kept-{split}.parquet")
 
 
