@@ -39,7 +39,7 @@ _OR_ENCODER = "write {name}: {fits}, or model.kind: encoder"
 #: What data.path has to be, by source.
 _PATHS = {
     "glue": "the folder that holds the files",
-    "files": "the folder that holds the files, or the one file with all rows",
+    "files": "the folder that holds the files, or the file, folder or pattern with all rows",
     "delta": "the folder or the address of the table",
     "iceberg": "the address of the catalog, such as sqlite:////data/catalog.db",
 }

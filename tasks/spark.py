@@ -169,9 +169,9 @@ def place(path: Path) -> str:
     return f"file:{path.absolute()}"
 
 
-def read_parquet(spark: SparkSession, file: Path) -> DataFrame:
-    """Read one Parquet file. By default, Spark takes a path with [ ] { } ? or * for a pattern of several files."""
-    return spark.read.option("__globPaths__", "false").parquet(place(file))  # Spark's own option, for streams of files
+def read_parquet(spark: SparkSession, path: Path) -> DataFrame:
+    """Read a Parquet file or folder. By default, Spark takes a path with [ ] { } ? or * for a pattern."""
+    return spark.read.option("__globPaths__", "false").parquet(place(path))  # Spark's own option, for streams of files
 
 
 def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> SparkSession:

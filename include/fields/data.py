@@ -62,8 +62,7 @@ class Data(Section):
     train: str = Field(
         "train.tsv",
         description="The training file in the folder data.path, or a folder of files or a pattern such as train-*.tsv "
-        "there. Their rows follow each other in the order of the names. So it is for dev and test. For data.source "
-        "files.",
+        "there, whose rows follow each other in the order of their names; likewise dev, test. For data.source files.",
     )
     dev: str = Field("dev.tsv", description="The file for metrics and gate in data.path. For data.source files.")
     test: str = Field(

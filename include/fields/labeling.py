@@ -39,7 +39,7 @@ class Scoring(_Texts):
         "without a login. Also a Delta table (its folder or address), or the address of an Iceberg catalog.",
         examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
     )
-    table: str = Field("", description="The table in the database, or CATALOG.NAMESPACE.TABLE. For databases, Iceberg.")
+    table: str = Field("", description="The table of a database, or of Iceberg as CATALOG.NAMESPACE.TABLE.")
     version: str = Field(
         "",
         pattern="^[0-9]*$",
@@ -57,11 +57,9 @@ class Scoring(_Texts):
     def _no_login_in_the_address(cls, value: str) -> str:
         is_jdbc = value.strip().lower().startswith(JDBC)  # a misspelled one would be recorded too
         if (is_jdbc or "://" in value) and has_login(value):
-            instead = "give the login as SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"
-            raise ValueError(
-                "the address contains a login, which the run's record would show: remove it"
-                + (f", and {instead}" if is_jdbc else "")
-            )
+            instead = ", and give the login as SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"
+            what = "the address contains a login, which the run's record would show: remove it"
+            raise ValueError(f"{what}{instead if is_jdbc else ''}")
         return value
 
 

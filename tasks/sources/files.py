@@ -32,7 +32,7 @@ BINS = 10  # strata of scores
 class OwnFiles(Source):
     """Files of each split below data.path, or files with all rows. Columns without a role in the task are not read.
 
-    A file of the drop folder has the rows of each split, and its name is no pattern.
+    A file of the drop folder has the rows of every split, and its name is not a pattern.
     """
 
     def __init__(self, data: Data, task: Task, dropped: Dropped | None = None) -> None:

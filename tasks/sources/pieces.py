@@ -18,7 +18,7 @@ from tasks.sources.parquet import UserParquet
 from tasks.sources.parts import Part
 from tasks.sources.text_files import Dialect, blank_tail, format_of
 
-SIZE = 1 << 24  # bytes of a piece, about
+SIZE = 1 << 24  # bytes of a piece, approximately
 _LINE_END, _CSV_LINE_END = re.compile(rb"\n"), re.compile(rb"\r\n|\r|\n")
 _BLOCK = 1 << 20
 _LONGEST = 4 * limits.BYTES + _BLOCK  # bytes: no line of fewer characters is longer
@@ -82,7 +82,7 @@ def about_rows(files: Iterable[Path]) -> int:
 
 
 def divide(file: Path, dialect: Dialect) -> Iterator[Piece]:
-    """Yield the pieces of a file, each of about this many bytes: row groups, ranges in which lines begin, or all."""
+    """Yield the pieces of a file, each of about SIZE bytes: row groups, ranges in which lines begin, or the file."""
     if format_of(file) == ".parquet":
         yield from _row_groups(file)
     elif not is_packed(file) and (format_of(file) == ".jsonl" or _has_lines(dialect.encoding)):

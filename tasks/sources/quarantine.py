@@ -101,10 +101,6 @@ class Quarantine:
         entry = {"split": self._split, "file": record.file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
-    def summary(self, task: Task) -> QuarantineSummary:
-        """Return the summary of the rows, which should have had labels of the task."""
-        return self.tally.summary(task)
-
 
 def problem(record: Record, task: Task, split: str) -> str:
     """Return why a row cannot be used, or "" if it can. In test, the index is checked instead of the label."""

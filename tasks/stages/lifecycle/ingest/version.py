@@ -157,7 +157,7 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
     """Read the usable rows of a split; raise BadInput if more than this share, from 0 to 1, cannot be used."""
     records = list(quarantine.usable(source.records(split), task))
     rows = [Row(one.sentences, one.label, text_key(one.sentences), overlap_key(one.sentences)) for one in records]
-    summary = quarantine.summary(task)
+    summary = quarantine.tally.summary(task)
     if summary.set_aside > math.floor(share * summary.read):
         raise BadInput(
             f"{source.file(split)}: {summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}; "

@@ -41,7 +41,7 @@ def write_splits(task: Task, source: Source, scratch: Path, output: Path) -> Tab
         for split, file in drafts.items():
             quarantine = Quarantine(stream, split, source.file(split))
             write_draft(quarantine.usable(source.records(split), task), task, split, file)
-            summaries[split] = quarantine.summary(task)
+            summaries[split] = quarantine.tally.summary(task)
     for split, facts in _find_facts(drafts).items():
         draft = pq.ParquetFile(drafts[split])
         if split == "train":

@@ -24,7 +24,7 @@ from include.fields.data import Validation
 from include.glue import Task
 from tasks.sources.quarantine import QuarantineSummary
 from tasks.stages.pipeline.validate.report import RuleResult
-from tasks.stages.pipeline.validate.tables import checked_schema, sentence_columns
+from tasks.stages.pipeline.validate.tables import checked_schema
 
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
 LONGEST = 10_000  # characters; a longer text is more likely a broken file than a sentence
@@ -74,10 +74,8 @@ def _rule_result(split: str, result: ExpectationValidationResult) -> RuleResult:
     assert config is not None and config.meta is not None and config.severity is not None  # set by _rule
     meta = config.meta
     if "unexpected_count" in values:
-        observed, rows = (
-            int(values["unexpected_count"] or 0),
-            int(values["element_count"]),
-        )  # Spark sums no rows to null
+        observed = int(values["unexpected_count"] or 0)  # Spark sums no rows to null
+        rows = int(values["element_count"])
         seen = _fill(meta["seen"], bad=observed, good=rows - observed, rows=rows)
     elif "observed_value" in values:
         observed, rows = values["observed_value"], None
@@ -135,7 +133,7 @@ def _texts(task: Task) -> Iterator[Expectation]:
         gxe.ExpectTableColumnsToMatchOrderedList, "schema", CRITICAL, "the columns are {observed}",
         "run the stage again", column_list=checked_schema(task).names,
     )  # fmt: skip
-    for column in sentence_columns(task):
+    for column in task.sentence_columns:
         yield _rule(
             gxe.ExpectColumnValuesToNotBeNull, "nulls", CRITICAL, f"{{bad}} of {{rows}} rows have no {column}",
             "correct the raw rows", column=column,

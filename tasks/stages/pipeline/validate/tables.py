@@ -69,14 +69,9 @@ class Facts:
         return found
 
 
-def sentence_columns(task: Task) -> list[str]:
-    """Return the names of the sentence columns: sentence1 and, for a task on pairs, sentence2."""
-    return [f"sentence{number}" for number in range(1, len(task.sentences) + 1)]
-
-
 def table_schema(task: Task) -> pa.Schema:
     """Return the schema of the tables train.parquet, dev.parquet and test.parquet. In test, all labels are null."""
-    sentences = [(name, pa.string()) for name in sentence_columns(task)]
+    sentences = [(name, pa.string()) for name in task.sentence_columns]
     return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", TYPES[task.kind])])
 
 
@@ -96,7 +91,7 @@ def part_name(number: int) -> str:
 
 
 def write_draft(records: Iterator[Record], task: Task, split: str, file: Path, is_one: bool = False) -> None:
-    """Write usable records. Those that have yet to be split, are in train, and get the column RANKS."""
+    """Write usable records. Those that have yet to be split (`is_one`) are in train, and have the column RANKS."""
     schema = pa.schema([*table_schema(task), *_OF_THE_ROW, _FILE, *([RANKS] if is_one else [])])
     with pq.ParquetWriter(file, schema, use_dictionary=[_FILE.name]) as writer:
         while len(rows := pa.table(_columns(islice(records, _CHUNK), task, split, is_one), schema)):
