@@ -35,7 +35,8 @@ PLOTS = {
 def provenance_of(context: Context) -> dict[str, Any]:
     """Return where the model comes from: a name of the data, the run, and the facts at the report's end."""
     chosen, inputs = context.experiment.data, context.inputs
-    name = f"{Path(chosen.path).name or chosen.path} ({chosen.task})" if chosen.task in GENERIC else chosen.task
+    place = chosen.table or Path(chosen.path).name or chosen.path
+    name = f"{place} ({chosen.task})" if chosen.task in GENERIC else chosen.task
     train = inputs["train"].manifest
     settings = {
         "encoder": train.part["model"]["name"],
@@ -49,6 +50,8 @@ def provenance_of(context: Context) -> dict[str, Any]:
     data = {"source": source["source"], "folder": source["path"]}
     if source["source"] == "files":
         data["files"] = ", ".join(source[split] for split in SPLITS)
+    if version := inputs["validate"].manifest.result.get("table_version"):
+        data |= {"table": place, "version": version}
     data |= {f"{split} rows": count for split, count in rows.items()}
     facts = {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
     return {"data": name, "run": context.run.folder.name, "facts": facts}

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
+from include.fields.data import OWN
 from include.glue import Task
 from tasks.encoder.base_model import BaseModel
 from tasks.encoder.loading import read_head
@@ -78,7 +79,7 @@ def _header(experiment: Experiment, evidence: Mapping[str, Any], base: BaseModel
 
 def _data_name(experiment: Experiment) -> str:
     data, dataset = experiment.data, experiment.dataset.name
-    return dataset or (Path(data.path).name if data.source == "files" else data.task)
+    return dataset or (data.table or Path(data.path).name if data.source in OWN else data.task)
 
 
 def _metrics(task: Task, summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

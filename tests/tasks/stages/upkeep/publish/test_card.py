@@ -54,6 +54,13 @@ def test_a_regression_of_pairs() -> None:
     assert "weakest on the one that is up to 9 words (0.5000)" in text
 
 
+def test_a_model_is_named_after_its_table() -> None:
+    table = {"source": "iceberg", "path": "sqlite:////data/catalog.db", "table": "prod.shop.reviews"}
+    own = build({"data": {"task": "regression", "score_range": [0, 5], **table}, "gate": {"pearson": 0.7}}, "test")
+    _, header, _ = model_card(own, EVIDENCE, BASE, "me/reviews").split("---\n", 2)
+    assert yaml.safe_load(header)["model-index"][0]["name"] == "all-MiniLM-L6-v2 for prod.shop.reviews"
+
+
 def test_a_card_says_what_happens_to_long_texts() -> None:
     cut = " ".join(model_card(build(STSB, "test"), EVIDENCE, BASE, "me/similarity").split())
     assert "Inputs of more than 64 tokens are truncated." in cut and "windows" not in cut
