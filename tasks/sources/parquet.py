@@ -68,9 +68,9 @@ class UserParquet:
             for group in range(file.num_row_groups)[part.start : part.stop]:
                 rows = self._rows_at_a_time(*self.groups[group], number)
                 for batch in file.iter_batches(rows, [group], names):  # one cannot have the dictionaries of two groups
-                    for slices in _in_slices(batch, self._path, number):
-                        yield slices if schema is None else _with_types(slices, schema)
-                        number += len(slices)
+                    for some in _in_slices(batch, self._path, number):
+                        yield some if schema is None else _with_types(some, schema)
+                        number += len(some)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
 

@@ -105,7 +105,7 @@ class ReadPiece:
 
 
 def number_of_tasks(spark: SparkSession, inputs: Sequence[Input]) -> int:
-    """Return how many tasks read the pieces: one for each, unless small files have many."""
+    """Return how many tasks read the pieces: one for each, or fewer if the files are small."""
     size = sum(file.stat().st_size for file in {which.piece.file for which in inputs})
     return min(len(inputs), max(spark.sparkContext.defaultParallelism, size // pieces.SIZE))
 
