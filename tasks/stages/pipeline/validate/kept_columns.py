@@ -27,7 +27,10 @@ def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
         files = source.files[split]
         with named(files[0], source.file(split)) if source.version else nullcontext():  # it is a copy of a table
             kept = kept_columns(files, names, rows.to_numpy(), source.dialect, partial)
-        pq.write_table(kept.add_column(0, "row", rows), output / f"kept-{split}.parquet")
+        table = pa.table({"row": rows})
+        for field in kept.schema:  # dev may have none of the columns
+            table = table.append_column(field, kept[field.name])
+        pq.write_table(table, output / f"kept-{split}.parquet")
 
 
 def kept_columns(
