@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -11,6 +16,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from include.folders import user_path
 from include.stages import BadInput
 from tasks.sources.lake import LakeTable, check_places, unreadable
+
+#: A path in the log that is, or that the library takes for, a whole URL, one from the root, or one with a query.
+_ODD = re.compile(r"[/\s]|[A-Za-z][A-Za-z0-9+.-]*:|.*[\\?#\x00-\x1f]", re.DOTALL)
 
 
 def open_delta(path: str, version: str) -> LakeTable:
@@ -28,10 +36,23 @@ def open_delta(path: str, version: str) -> LakeTable:
     name = f"{path}@v{version or newest}"
     try:
         table.load_as_version(int(version or newest))
-        check_places(name, table.file_uris())
+        files = sorted(pa.table(table.get_add_actions(flatten=True))["path"].to_pylist())
+        _check_files(name, place, files)
     except (DeltaError, OSError) as error:
         raise unreadable(name, error) from error
-    return LakeTable(name, str(table.version()), f"delta {table.metadata().id} {table.version()}", lambda: _rows(table))
+    # Two copies of a table have the same id, but not the same files once they have changed.
+    digest = hashlib.sha256("\n".join(files).encode()).hexdigest()
+    identity = f"delta {table.metadata().id} {table.version()} {digest}"
+    return LakeTable(name, str(table.version()), identity, lambda: _rows(table))
+
+
+def _check_files(name: str, place: str, files: list[str]) -> None:
+    """Raise BadInput if the log of a table has files outside of the data of the deployment."""
+    odd = next((file for file in files if _ODD.match(file) or ".." in unquote(file).split("/")), "")
+    if odd and os.environ.get("SPARK_BERT_DATA"):
+        raise BadInput(f"{name} has the file {odd!r}, which is not in its folder: write the whole table again")
+    if "://" not in place:
+        check_places(name, (Path(place, unquote(file)) for file in files))
 
 
 def _rows(table: DeltaTable) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

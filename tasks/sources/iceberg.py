@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError, ValidationError
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -16,6 +18,30 @@ from include.folders import check_file
 from include.stages import BadInput
 from include.tables import catalog_file
 from tasks.sources.lake import LakeTable, check_places, unreadable
+
+
+class CheckedFiles(PyArrowFileIO):
+    """Opens files that the deployment allows: those of a catalog in a file lie on the same machine, below its data."""
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """Open a file, of data or of metadata. Raise BadInput if it is at another place."""
+        scheme, _, path = self.parse_location(location, self.properties)
+        if scheme == "file":
+            check_places("the table", [Path(path)])
+        elif os.environ.get("SPARK_BERT_DATA") and catalog_file(self.properties["uri"]):
+            raise BadInput(f"the table has the file {location}, but its catalog is a file: move the whole table there")
+        return super().new_input(location)
+
+
+#: The property of a catalog that names the class which opens files.
+_FILES = {"py-io-impl": f"{CheckedFiles.__module__}.{CheckedFiles.__name__}"}
+
+
+class _Catalog(SqlCatalog):
+    """A catalog whose tables do not say how they are opened: their properties could name any class of Python's."""
+
+    def _load_file_io(self, properties: Any = None, location: str | None = None) -> Any:
+        return super()._load_file_io({}, location)
 
 
 def open_iceberg(catalog: str, table: str, version: str) -> LakeTable:
@@ -26,9 +52,13 @@ def open_iceberg(catalog: str, table: str, version: str) -> LakeTable:
     of, _, identifier = table.partition(".")
     try:
         # Without the option, an address that is misspelled would become a new catalog.
-        found = SqlCatalog(of, uri=catalog, init_catalog_tables="false").load_table(identifier)
+        found = _Catalog(of, uri=catalog, init_catalog_tables="false", **_FILES).load_table(identifier)
     except (NoSuchTableError, NoSuchIdentifierError) as error:
         raise BadInput(f"{catalog} has no table {table}: name it as CATALOG.NAMESPACE.TABLE") from error
+    except ValidationError:  # which shows what is in the file
+        raise BadInput(
+            f"{file or catalog}: the metadata of {table} is no JSON of Iceberg: write the table again"
+        ) from None
     except (SQLAlchemyError, OSError, ValueError) as error:
         raise unreadable(file or catalog, error) from error
     snapshot = found.snapshot_by_id(int(version)) if version else found.current_snapshot()
@@ -40,7 +70,6 @@ def open_iceberg(catalog: str, table: str, version: str) -> LakeTable:
 
     def read() -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
-        check_places(name, [file.file_path for task in tasks for file in (task.file, *task.delete_files)])
         schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
         return schema, _rows(scan, tasks, schema)
 

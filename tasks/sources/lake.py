@@ -7,11 +7,10 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,14 +92,12 @@ def unreadable(name: str, error: Exception) -> BadInput | Transient:
     return BadInput(f"{name} cannot be read ({cause}): if its files were removed, name a later version")
 
 
-def check_places(name: str, files: Sequence[str]) -> None:
+def check_places(name: str, files: Iterable[Path]) -> None:
     """Raise BadInput if a table has files on this machine that lie outside of the data of the deployment."""
-    root = os.environ.get("SPARK_BERT_DATA")
-    for file in files if root else ():
-        parts = urlsplit(file)
-        is_here = parts.scheme in ("", "file")
-        if is_here and not Path(unquote(parts.path)).resolve().is_relative_to(Path(root or "").resolve()):
-            raise BadInput(f"{name} has the file {file}, which is not below {root}: move the whole table there")
+    if root := os.environ.get("SPARK_BERT_DATA"):
+        for file in files:
+            if not file.resolve().is_relative_to(Path(root).resolve()):
+                raise BadInput(f"{name} has the file {file}, which is not below {root}: move the whole table there")
 
 
 def open_table(kind: str, path: str, table: str, version: str) -> LakeTable:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sqlite3
+from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -196,6 +200,58 @@ def test_files_of_a_table_lie_below_the_data_of_the_deployment(tmp_path: Path, m
     monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "other"))
     for kind in ("delta", "iceberg"):
         assert "which is not below" in wrong(kind, tmp_path / "data")
+
+
+@pytest.mark.parametrize("path", ["{}", "file://{}", "../../out/part.parquet", "%2E%2E/%2e%2e/out/part.parquet", " {}"])
+def test_the_log_of_a_delta_table_leads_to_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    delta(tmp_path / "data/reviews", rows(5))
+    other = tmp_path / "out/part.parquet"
+    other.parent.mkdir()
+    pq.write_table(rows(5), other)
+    log = tmp_path / "data/reviews/_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"] |= {"path": path.format(other), "size": other.stat().st_size}
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
+    assert "which is not in its folder" in wrong("delta", tmp_path / "data")
+
+
+def test_a_catalog_of_iceberg_leads_to_no_other_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    table = iceberg(tmp_path / "data", rows(5))
+    metadata = Path(table.metadata_location.removeprefix("file://"))
+
+    def wrong_with(place: str) -> str:
+        with closing(sqlite3.connect(tmp_path / "data/catalog.db")) as connection, connection:
+            connection.execute("UPDATE iceberg_tables SET metadata_location = ?", (place,))
+        return wrong("iceberg", tmp_path / "data")
+
+    (tmp_path / "token").write_text("a token")
+    assert "a token" not in wrong_with(f"file://{tmp_path}/token")
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
+    for place in (f"file://{tmp_path}/token", f"{tmp_path}/data/a#/../../token"):
+        assert f"the file {tmp_path}/token, which is not below" in wrong_with(place)
+    assert "its catalog is a file" in wrong_with("s3://bucket/metadata.json")
+    content = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps(content | {"properties": {"py-io-impl": "sys.exit"}}))
+    with closing(sqlite3.connect(tmp_path / "data/catalog.db")) as connection, connection:
+        connection.execute("UPDATE iceberg_tables SET metadata_location = ?", (table.metadata_location,))
+    assert len(texts(open_source(own("iceberg", tmp_path / "data")))) == 5
+
+
+def test_copies_of_a_delta_table_that_have_changed_are_different_tables(tmp_path: Path) -> None:
+    delta(tmp_path / "reviews", rows(5))
+    shutil.copytree(tmp_path / "reviews", tmp_path / "copy/reviews")
+    found = [open_source(own("delta", tmp_path / name)).fingerprint() for name in (".", "copy")]
+    assert found[0] == found[1]
+    for name, first in ((".", 5), ("copy", 10)):
+        delta(tmp_path / name / "reviews", rows(5, first))
+    found = [open_source(own("delta", tmp_path / name)).fingerprint() for name in (".", "copy")]
+    assert found[0] != found[1]
 
 
 def test_labels_are_found_and_validate_tells_the_version(tmp_path: Path) -> None:
