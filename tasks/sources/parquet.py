@@ -29,7 +29,7 @@ class UserParquet:
     """A Parquet file of the user's, to be used in a `with` statement, or a part of it.
 
     Attributes:
-        schema: has the types of the batches.
+        schema: has the types of the batches, for columns of INT96 as soon as these are asked for.
         groups: the number of rows and the size in bytes of each row group.
     """
 
@@ -45,8 +45,7 @@ class UserParquet:
             raise _damaged(f"{path} is not a Parquet file", error) from error
         groups = map(self._file.metadata.row_group, range(self._file.num_row_groups))
         self.groups = [(int(group.num_rows), int(group.total_byte_size)) for group in groups]
-        if old := [leaf.path for leaf in _leaves(self._file.metadata) if leaf.physical_type == "INT96"]:
-            self._keep_nanoseconds(old)
+        self._old = [leaf.path for leaf in _leaves(self._file.metadata) if leaf.physical_type == "INT96"]
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +55,9 @@ class UserParquet:
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Return the rows in order, with these columns, each of which exists once, or with all columns."""
+        starts = ("",) if columns is None else tuple(f"{name}." for name in columns)
+        if old := [path for path in self._old if f"{path}.".startswith(starts)]:
+            self._keep_nanoseconds(old)
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         return self._read(self._file, columns, self._part, schema)
 
