@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,6 +77,11 @@ class CopiedTable(Mapping[str, tuple[Path, ...]]):
             folder = stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), "spark-bert"))
             self._files = (self._table.copy(folder),)
         return self._files
+
+    def move(self, folder: Path) -> None:
+        """Move the copy to a folder that other machines have under the same path."""
+        (file,) = self["train"]
+        self._files = (Path(shutil.move(file, folder / file.name)),)
 
     def __iter__(self) -> Iterator[str]:
         return iter(SPLITS)

@@ -22,10 +22,11 @@ from include.experiment import Experiment
 from include.glue import SPLITS, Task
 from include.stages import BadInput
 from tasks.sources import Source
+from tasks.sources.lake import CopiedTable
 from tasks.sources.pieces import Count, Piece, divide, number
 from tasks.sources.quarantine import Tally
 from tasks.sources.text_files import check_file
-from tasks.spark import read_parquet, session
+from tasks.spark import is_local, read_parquet, session
 from tasks.stages.pipeline.validate.executors import (
     ANSWER,
     Input,
@@ -52,6 +53,8 @@ def validated(experiment: Experiment, source: Source, scratch: Path, output: Pat
     """Write the tables and the lists of rows that are set aside, and open what the rules check."""
     task = experiment.task
     with session(experiment, "validate") as spark, staging(spark) as staged:
+        if isinstance(source.files, CopiedTable) and not (staged.url or is_local(spark)):
+            source.files.move(scratch)
         if source.layout(source.splits[0]) is None:  # published data, of which there is not much
             tables, parts = write_splits(task, source, scratch, output), dict.fromkeys(SPLITS, 1)
             for split in source.splits:

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame
 
 from include.experiment import Experiment
@@ -195,3 +196,17 @@ def test_the_same_error_comes_first(
     for name, text in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.csv").write_text(f"sentence,label\n{text}")
     assert message in both(own(tmp_path), 10)["error"]
+
+
+def test_the_copy_of_a_table_lies_where_executors_see_it(
+    tmp_path: Path, both: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_spark, "is_local", lambda _: False)
+    texts, labels = zip(*shuffled(100), strict=True)
+    write_deltalake(tmp_path / "reviews", pa.table({"sentence": texts, "label": list(map(str, labels))}))
+    seen = []
+    find = on_spark.find_inputs
+    monkeypatch.setattr(on_spark, "find_inputs", lambda *given: seen.append(found := find(*given)) or found)
+    assert both(own(tmp_path / "reviews", source="delta"), 1000)["rows"]["test"] > 1
+    ((inputs, _),) = seen
+    assert {Path(which.address).parent for which in inputs} == {tmp_path / "scratch-spark-1000"}
