@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -106,7 +107,8 @@ def count(piece: Piece, stream: BinaryIO, dialect: Dialect) -> Count:
     lines = _lines_in(data, kind)
     found = replace(piece, start=start, stop=start + len(data))
     if kind == ".jsonl":  # blank lines are no rows, wherever they are
-        rows = sum(bool(line.strip()) for line in data.split(b"\n"))
+        text = data if start else data.removeprefix(codecs.BOM_UTF8)
+        rows = sum(bool(line.strip()) for line in text.split(b"\n"))
         return Count(found, lines, rows, lines, found.stop)
     separators = (dialect.delimiter or ("," if kind == ".csv" else "\t")).encode(dialect.encoding) + b"\r\n"
     end = len(data.rstrip(separators))
@@ -116,7 +118,8 @@ def count(piece: Piece, stream: BinaryIO, dialect: Dialect) -> Count:
     tail = data[end:]
     filled, blank = blank_tail(piece.file, dialect, tail)
     if filled:
-        end += [found.end() for found in (_CSV_LINE_END if kind == ".csv" else _LINE_END).finditer(tail)][filled - 1]
+        ends = [found.end() for found in (_CSV_LINE_END if kind == ".csv" else _LINE_END).finditer(tail)]
+        end += [*ends, len(tail)][filled - 1]
     return Count(found, lines, lines, lines - _lines_in(tail, kind) + filled, start + end, blank)
 
 

@@ -26,6 +26,7 @@ from tasks.sources import Source, pieces
 from tasks.sources.published import BundledCorpus
 from tasks.stages.pipeline.validate import on_spark, one_process
 from tasks.stages.pipeline.validate.tables import Tables
+from tasks.staging import Staging
 
 pytestmark = pytest.mark.usefixtures("spark")
 DIRT = [
@@ -204,9 +205,8 @@ def test_the_copy_of_a_table_lies_where_executors_see_it(
     monkeypatch.setattr(on_spark, "is_local", lambda _: False)
     texts, labels = zip(*shuffled(100), strict=True)
     write_deltalake(tmp_path / "reviews", pa.table({"sentence": texts, "label": list(map(str, labels))}))
-    seen = []
-    find = on_spark.find_inputs
-    monkeypatch.setattr(on_spark, "find_inputs", lambda *given: seen.append(found := find(*given)) or found)
+    seen: list[Path] = []
+    share = Staging.share
+    monkeypatch.setattr(Staging, "share", lambda staged, path: seen.append(path.parent) or share(staged, path))  # type: ignore[func-returns-value]
     assert both(own(tmp_path / "reviews", source="delta"), 1000)["rows"]["test"] > 1
-    ((inputs, _),) = seen
-    assert {Path(which.address).parent for which in inputs} == {tmp_path / "scratch-spark-1000"}
+    assert seen == [tmp_path / "scratch-spark-1000"]
