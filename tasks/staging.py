@@ -76,7 +76,8 @@ class Staging:
         folder.mkdir(exist_ok=True)
         if self.url:
             address = self.address_of(folder)
-            new = [name for name in sizes(address) if not (folder / name).exists()]
+            whole = [name for name, size in sizes(address).items() if ended or size]  # Azure first shows an empty one
+            new = [name for name in whole if not (folder / name).exists()]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 list(pool.map(lambda name: _bring(below(address, name), folder / name), new))
         for leftover in folder.glob(".*.attempt-*") if ended else ():

@@ -58,12 +58,15 @@ def test_only_the_files_that_are_needed_are_shared_and_each_result_is_brought_on
 
     spark.range(0, 2, 1, 2).mapInArrow(work, "id long").collect()
     (out / ".part-2.attempt-7").touch()  # of a task that is still at work
+    if staged.url:
+        (tmp_path / "empty").touch()
+        staging.transfer(str(tmp_path / "empty"), below(address, "part-3"))  # which is still being written
     staged.collect(out, ended=False)
-    assert (out / ".part-2.attempt-7").exists()
+    assert (out / ".part-2.attempt-7").exists() and not (out / "part-3").exists()
     assert (out / "part-1").read_text() == ("a.txt b.txt" if staged.url else "a.txt b.txt large.bin")
     (out / "part-0").write_text("as it was")
     staged.collect(out)
-    assert {file.name for file in out.iterdir()} == {"part-0", "part-1"}
+    assert {file.name for file in out.iterdir()} == {"part-0", "part-1", *(["part-3"] if staged.url else [])}
     assert (out / "part-0").read_text() == "as it was"
 
 
