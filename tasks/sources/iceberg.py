@@ -59,6 +59,8 @@ def open_iceberg(catalog: str, table: str, version: str) -> LakeTable:
         raise BadInput(
             f"{file or catalog}: the metadata of {table} is no JSON of Iceberg: write the table again"
         ) from None
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{catalog} needs the Python package {error.name}: add it to the stages' environment") from error
     except (SQLAlchemyError, OSError, ValueError) as error:
         raise unreadable(file or catalog, error) from error
     snapshot = found.snapshot_by_id(int(version)) if version else found.current_snapshot()

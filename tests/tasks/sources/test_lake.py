@@ -180,6 +180,7 @@ def test_what_is_wrong_with_an_iceberg_table(tmp_path: Path) -> None:
     (tmp_path / "other.db").write_text("text")
     assert "other.db cannot be read" in wrong("iceberg", tmp_path, path=f"sqlite:///{tmp_path}/other.db")
     assert "prod.shop.reviews@" in wrong("iceberg", tmp_path, columns={"sentence": "text", "label": "class"})
+    assert "needs the Python package psycopg" in wrong("iceberg", tmp_path, path="postgresql://db.example.org/shop")
     iceberg(tmp_path, rows(5).slice(0, 0), name="shop.empty")
     assert "has no" in wrong("iceberg", tmp_path, table="prod.shop.empty")
 
