@@ -199,7 +199,7 @@ def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path)
         Record(99, 101, (), problem="broken encoding: byte 0xe9 is not UTF-8"),
         "broken encoding: byte 0xe9 is not UTF-8",
     )
-    summary = quarantine.summary(experiment.task)
+    summary = quarantine.tally.summary(experiment.task)
     assert summary.set_aside == 15
     assert summary.hints == (
         "; if the file is in the encoding of older Windows programs, set data.encoding to cp1252"
@@ -213,7 +213,7 @@ def test_labels_of_another_task_are_said_to_be_found(tmp_path: Path) -> None:
     quarantine = Quarantine(StringIO(), "train", "all.jsonl")
     usable = list(quarantine.usable(open_source(experiment).records("train"), experiment.task))
     assert [record.label for record in usable] == ["1"]
-    assert quarantine.summary(experiment.task).hints == (
+    assert quarantine.tally.summary(experiment.task).hints == (
         "; if 'good' (1 row), 'bad' (1 row) are the labels, write data.task: auto, and they are found"
     )
 
