@@ -96,7 +96,10 @@ def staging(spark: SparkSession) -> Iterator[Staging]:
     try:
         yield Staging(url)
     finally:
-        remove(url)
+        try:
+            remove(url)
+        except Transient as error:  # no reason to do the work again
+            log.warning("the files of this session remain in the store: %s", error)
 
 
 def below(address: str, name: str) -> str:

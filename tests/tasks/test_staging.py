@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from include.stages import BadInput
 from tasks import staging
 from tasks.staging import STAGING, Staging, below, fetched, opened, whole_file
+from tests.tasks.cluster import free_port
 
 
 def test_executors_read_what_is_shared_and_the_driver_what_they_wrote(
@@ -82,6 +83,16 @@ def test_a_folder_of_a_session_is_gone_after_it(
         assert stream.read() == b"some"
     files, path = fs.FileSystem.from_uri(bucket)
     assert not [info for info in files.get_file_info(fs.FileSelector(path)) if info.base_name.startswith("spark-bert")]
+
+
+def test_work_that_is_done_stays_done_if_its_folder_cannot_be_removed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(staging, "is_local", lambda spark: False)
+    monkeypatch.setenv(STAGING, f"s3://user:secret@bucket?endpoint_override=127.0.0.1:{free_port()}&scheme=http")
+    with staging.staging(spark):
+        pass
+    assert "the files of this session remain in the store" in caplog.text and "secret" not in caplog.text
 
 
 def test_a_store_of_no_known_kind_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
