@@ -16,16 +16,18 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from include import tracing
 from include.experiment import Experiment
@@ -151,6 +153,23 @@ def is_local(spark: SparkSession) -> bool:
 def partitions(rows: int) -> int:
     """Return the number of partitions for a number of rows: one per 5,000 rows as in the papers, and at least four."""
     return max(4, rows // ROWS_IN_PARTITION)
+
+
+def map_numbers(
+    spark: SparkSession,
+    count: int,
+    work: Callable[[int], Iterable[pa.RecordBatch]],
+    schema: StructType | str,
+    tasks: int | None = None,
+) -> DataFrame:
+    """Return the rows that executors make for each number from 0 to count - 1, by default in a task for each."""
+
+    def run(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            for number in chunk.column(0).to_pylist():
+                yield from work(number)
+
+    return spark.range(0, count, 1, tasks or count).mapInArrow(run, schema)
 
 
 def keep_workers(spark: SparkSession) -> None:

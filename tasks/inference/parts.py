@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from tasks.spark import map_numbers
 from tasks.staging import Staging, below, repeating, whole_file
 
 log = logging.getLogger(__name__)
@@ -33,26 +34,24 @@ def write_parts(spark: SparkSession, staged: Staging, label: Label, parts: Seque
         return sum(file.exists() for file in files)
 
     with progress(done, len(files)):
-        work = _WriteParts(label, tuple(parts), staged.address_of(folder))
-        spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, "part long").collect()
+        work = _WritePart(label, tuple(parts), staged.address_of(folder))
+        map_numbers(spark, len(parts), work, "part long").collect()
     staged.collect(folder)
 
 
 @dataclass(frozen=True)
-class _WriteParts:
-    """Writes parts to files; a function for DataFrame.mapInArrow."""
+class _WritePart:
+    """Writes the part at a position among `parts` to its file."""
 
     label: Label
     parts: tuple[int, ...]  # their numbers
     folder: str  # its address
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write a file for each of `parts` whose position is in the first column of the chunks. Yield the chunks."""
-        for chunk in chunks:
-            for at in chunk.column(0).to_pylist():
-                part = self.parts[at]
-                write_parquet(self.label(part), below(self.folder, part_file(Path(), part).name))
-            yield chunk
+    def __call__(self, at: int) -> tuple[()]:
+        """Return nothing, because the file is all that is made."""
+        part = self.parts[at]
+        write_parquet(self.label(part), below(self.folder, part_file(Path(), part).name))
+        return ()
 
 
 def write_parquet(tables: Iterator[pa.Table], address: str) -> None:

@@ -6,7 +6,7 @@ seeded hash, so the selection depends on the seed and the data only, not on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from include.fields.data import Preprocessing
 from include.glue import Task
 from tasks.encoder.labels import TYPES
 from tasks.sources.normalize import overlap_key
+from tasks.spark import map_numbers
 from tasks.stages.pipeline.preprocess.table import Table
 
 SCORE_BINS = 10
@@ -81,27 +82,27 @@ def _keys(spark: SparkSession, table: Table, task: Task, sentences: tuple[str, .
     fields = {"position": pa.int64(), "row": pa.int64(), "label": TYPES[task.kind]}
     work = _ReadKeys(table, sentences, pa.schema(fields | ({"text": pa.int64()} if sentences else {})))
     tasks = max(1, -(-len(table) // _ROWS))
-    return spark.range(0, tasks, 1, tasks).mapInArrow(work, from_arrow_schema(work.schema))
+    return map_numbers(spark, tasks, work, from_arrow_schema(work.schema))
 
 
 @dataclass(frozen=True)
 class _ReadKeys:
-    """Reads what `_keys` returns; a function for DataFrame.mapInArrow on the numbers of the tasks."""
+    """Reads what `_keys` returns, for the task with a number."""
 
     table: Table
     sentences: tuple[str, ...]
     schema: pa.Schema
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for start in (number * _ROWS for chunk in chunks for number in chunk.column(0).to_pylist()):
-            for batch in self.table.read(start, start + _ROWS, ("row", "label", *self.sentences)):
-                columns: dict[str, Any] = {"position": np.arange(start, start + len(batch))}
-                columns |= {name: batch.column(name) for name in ("row", "label")}
-                if self.sentences:
-                    texts = zip(*(batch.column(name).to_pylist() for name in self.sentences), strict=True)
-                    columns["text"] = list(map(overlap_key, texts))
-                yield pa.RecordBatch.from_pydict(columns, self.schema)
-                start += len(batch)
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        start = number * _ROWS
+        for batch in self.table.read(start, start + _ROWS, ("row", "label", *self.sentences)):
+            columns: dict[str, Any] = {"position": np.arange(start, start + len(batch))}
+            columns |= {name: batch.column(name) for name in ("row", "label")}
+            if self.sentences:
+                texts = zip(*(batch.column(name).to_pylist() for name in self.sentences), strict=True)
+                columns["text"] = list(map(overlap_key, texts))
+            yield pa.RecordBatch.from_pydict(columns, self.schema)
+            start += len(batch)
 
 
 def _masks(keys: DataFrame, splits: Sequence[str], rows: int) -> dict[str, Mask]:

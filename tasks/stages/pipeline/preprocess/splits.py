@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from include.experiment import Experiment
 from include.glue import SPLITS
 from include.stages import BadInput
-from tasks.spark import session
+from tasks.spark import map_numbers, session
 from tasks.stages.pipeline.preprocess.augment import augmentation, shifts
 from tasks.stages.pipeline.preprocess.selection import Mask, select
 from tasks.stages.pipeline.preprocess.slices import Slice, cut
@@ -42,7 +42,7 @@ def tokenize_splits(
         augment = augmentation(experiment, tokenizer, staged) if options.augment else None
         every = tuple(each for own in slices.values() for each in own)
         work = TokenizeSlices(every, experiment.task, options, staged.share(tokenizer), augment)
-        found = spark.range(0, len(every), 1, len(every)).mapInArrow(work, work.SCHEMA).toArrow().sort_by("slice")
+        found = map_numbers(spark, len(every), work, work.SCHEMA).toArrow().sort_by("slice")
         for name in slices:
             staged.collect(output / name)
     ends = np.cumsum([len(own) for own in slices.values()]).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -30,7 +30,7 @@ _BATCH = 1000  # rows, because the encodings of a long text take hundreds of tim
 
 @dataclass(frozen=True)
 class TokenizeSlices:
-    """Writes the token ids of slices to their files; a function for DataFrame.mapInArrow on the slices' positions.
+    """Writes the token ids of the slice with a number to its file.
 
     Attributes:
         slices: all of them.
@@ -49,11 +49,10 @@ class TokenizeSlices:
     #: Of the result, which has one row for each slice.
     SCHEMA: ClassVar[str] = ", ".join(f"{name} long" for name in ("slice", *COUNTS))
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the files, and yield the position and the COUNTS of each slice."""
-        for number in (number for chunk in chunks for number in chunk.column(0).to_pylist()):
-            counts = self._write(self.slices[number])
-            yield pa.RecordBatch.from_arrays([pa.array([each]) for each in (number, *counts)], ["slice", *COUNTS])
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Write the file of a slice, and yield its number and its COUNTS."""
+        counts = self._write(self.slices[number])
+        yield pa.RecordBatch.from_arrays([pa.array([each]) for each in (number, *counts)], ["slice", *COUNTS])
 
     def _write(self, own: Slice) -> Array:
         tokenizer, id_type = load_tokenizer(self.tokenizer, self.options.max_length, self.options.window_stride)

@@ -22,6 +22,7 @@ from tasks.sources.pieces import Count, Piece, count
 from tasks.sources.quarantine import Quarantine, Tally
 from tasks.sources.source import Layout
 from tasks.sources.text_files import BLANK
+from tasks.spark import map_numbers
 from tasks.stages.pipeline.validate.tables import OTHERS, Facts, part_name, write_draft, write_overlap, write_table
 from tasks.staging import below, opened, whole_file
 
@@ -113,51 +114,44 @@ def number_of_tasks(spark: SparkSession, inputs: Sequence[Input]) -> int:
 def for_each(spark: SparkSession, work: Callable[[Input], Any], inputs: Sequence[Input]) -> list[Any]:
     """Do the work for each piece on executors, and return the results in order. A BadInput is returned, not raised."""
 
-    def run(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for chunk in chunks:
-            for number in chunk.column(0).to_pylist():
-                yield _answer(number, work, inputs[number])
+    def answer(number: int) -> list[pa.RecordBatch]:
+        return [_answer(number, work, inputs[number])]
 
-    if not inputs:
-        return []
-    numbers = spark.range(0, len(inputs), 1, number_of_tasks(spark, inputs))
-    return answers(numbers.mapInArrow(run, ANSWER))
+    return answers(map_numbers(spark, len(inputs), answer, ANSWER, number_of_tasks(spark, inputs))) if inputs else []
 
 
 @dataclass(frozen=True)
 class ReadKeys:
-    """Reads the keys of drafts: the columns of tasks.stages.pipeline.validate.keys; a function for mapInArrow."""
+    """Reads the keys of a draft by its number: the columns of tasks.stages.pipeline.validate.keys."""
 
     inputs: Sequence[Input]
     places: Places
     columns: list[str]
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the numbers of inputs."""
-        for number in (number for chunk in chunks for number in chunk.column(0).to_pylist()):
-            which = self.inputs[number]
-            with opened(self.places.draft(which)) as stream:
-                draft = pq.ParquetFile(stream)
-                for batch in draft.iter_batches(columns=self.columns):
-                    constants = {"piece": np.full(len(batch), number)}
-                    constants["split"] = np.full(len(batch), SPLITS.index(which.split), np.int32)
-                    arrays = [
-                        pa.array(constants[name]) if name in constants else batch.column(name) for name in self.columns
-                    ]
-                    yield pa.RecordBatch.from_arrays(arrays, self.columns)
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of all rows."""
+        which = self.inputs[number]
+        with opened(self.places.draft(which)) as stream:
+            draft = pq.ParquetFile(stream)
+            for batch in draft.iter_batches(columns=self.columns):
+                constants = {"piece": np.full(len(batch), number)}
+                constants["split"] = np.full(len(batch), SPLITS.index(which.split), np.int32)
+                arrays = [
+                    pa.array(constants[name]) if name in constants else batch.column(name) for name in self.columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, self.columns)
 
 
 @dataclass(frozen=True)
-class ReadParts:
-    """Reads files of a table; a function for mapInArrow."""
+class ReadPart:
+    """Reads a file of a table by its number."""
 
     addresses: Sequence[str]
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the numbers of files."""
-        for number in (number for chunk in chunks for number in chunk.column(0).to_pylist()):
-            with opened(self.addresses[number]) as stream:
-                yield from pq.ParquetFile(stream).iter_batches()
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield its rows."""
+        with opened(self.addresses[number]) as stream:
+            yield from pq.ParquetFile(stream).iter_batches()
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from tasks.sources.lake import CopiedTable
 from tasks.sources.pieces import Count, Piece, divide, number
 from tasks.sources.quarantine import Tally
 from tasks.sources.text_files import check_file
-from tasks.spark import is_local, read_parquet, session
+from tasks.spark import is_local, map_numbers, read_parquet, session
 from tasks.stages.pipeline.validate.executors import (
     ANSWER,
     Input,
     Places,
     ReadKeys,
-    ReadParts,
+    ReadPart,
     ReadPiece,
     WriteTables,
     answers,
@@ -167,7 +167,7 @@ def _write(spark: SparkSession, inputs: Sequence[Input], places: Places, task: T
     """Write the tables, and return the numbers of rows that stay in each split."""
     some, tasks = len(inputs), number_of_tasks(spark, inputs)
     schema = keys_schema(task, is_one)
-    keys = spark.range(0, some, 1, tasks).mapInArrow(ReadKeys(inputs, places, schema.names), schema)
+    keys = map_numbers(spark, some, ReadKeys(inputs, places, schema.names), schema, tasks)
     if is_one:
         keys = with_splits(keys, task)
     found = exceptions(keys)
@@ -186,7 +186,7 @@ def _frame(spark: SparkSession, staged: Staging, folder: Path, parts: int, task:
     if not staged.url:
         return read_parquet(spark, folder)
     addresses = [below(staged.address_of(folder), part_name(number)) for number in range(parts)]
-    frame = spark.range(0, parts, 1, parts).mapInArrow(ReadParts(addresses), from_arrow_schema(checked_schema(task)))
+    frame = map_numbers(spark, parts, ReadPart(addresses), from_arrow_schema(checked_schema(task)))
     return frame.persist(StorageLevel.DISK_ONLY)  # the rules read it several times
 
 
