@@ -50,6 +50,7 @@ scripts/environment.sh tasks build
 wheel=$!
 nice scripts/environment.sh airflow run &
 airflow=$!
+.venv/tasks/bin/python tasks/kernels/build.py
 nice scripts/environment.sh tasks run
 ready=.venv/.fetched
 if [ "$(cat $ready 2>/dev/null)" != "$(sha256sum tasks/assets.py)" ]; then

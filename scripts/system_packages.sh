@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Java 17 or newer runs Spark; a C++ compiler, CMake 3 and Python's headers build Horovod. Install what is missing where
-# apt and root allow it, else say what to install.
+# Java 17 or newer runs Spark; a C++ compiler builds the kernels and, with CMake 3 and Python's headers, Horovod. Install
+# what is missing where apt and root allow it, else say what to install.
 # usage: scripts/system_packages.sh all|one-rank  (one-rank: not what only Horovod needs)
 set -euo pipefail
 
@@ -19,14 +19,14 @@ find_missing() {
     missing=()
     has_java || missing+=(openjdk-17-jre-headless)
     has_venv || missing+=(python3.11-venv)
-    [ "$1" = one-rank ] && return
     command -v g++ >/dev/null || missing+=(g++)
+    [ "$1" = one-rank ] && return
     has_cmake || missing+=(cmake)
     has_headers || missing+=(python3.11-dev)
 }
 
-needed="Java 17 or newer and Python 3.11 with venv"
-[ "$1" = one-rank ] || needed+=", and to compile Horovod a C++ compiler, CMake 3 (not 4) and Python's headers"
+needed="Java 17 or newer, Python 3.11 with venv, and a C++ compiler"
+[ "$1" = one-rank ] || needed+=", and to compile Horovod CMake 3 (not 4) and Python's headers"
 find_missing "$1"
 [ ${#missing[@]} -eq 0 ] && exit
 

@@ -1,0 +1,44 @@
+"""The compiled kernels, called with tensors. The C++ files say what each of them computes."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+
+from tasks.kernels.build import LEVELS, library_path
+
+_SUFFIX = {torch.bfloat16: "bf16", torch.float32: "float"}
+#: The types of the arguments of every kernel: n for a size, p for a tensor or None, d for a real number, s for a seed.
+_KERNELS = {
+    "gelu": "nnppp",
+    "gelu_backward": "nnppp",
+    "add_and_norm": "nnpppppdsdpppp",
+    "add_and_norm_backward": "nnpppppsdpp",
+    "attention": "nnnnppppnsdp",
+    "attention_backward": "nnnnppppnsdppp",
+    "add": "npp",
+}
+_TYPES = {"n": ctypes.c_int64, "p": ctypes.c_void_p, "d": ctypes.c_double, "s": ctypes.c_uint64}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the kernels of this environment for this processor, or None if there are none."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    path = library_path(capability) if capability in LEVELS else None
+    return ctypes.CDLL(str(path)) if path and path.exists() else None
+
+
+@cache
+def _function(name: str, dtype: torch.dtype) -> Any:
+    function = getattr(library(), f"{name}_{_SUFFIX[dtype]}")
+    function.argtypes, function.restype = [_TYPES[kind] for kind in _KERNELS[name]], None
+    return function
+
+
+def call(name: str, dtype: torch.dtype, *arguments: torch.Tensor | float | None) -> None:
+    """Call a kernel for products of a type. Tensors, passed by the addresses of their data, must be contiguous."""
+    _function(name, dtype)(*(one.data_ptr() if isinstance(one, torch.Tensor) else one for one in arguments))
