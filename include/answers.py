@@ -8,6 +8,8 @@ from collections.abc import Sequence
 ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "probability"
 #: The additional column of a scored table: the version of the model.
 MODEL_VERSION = "model_version"
+#: Two scores are the same answer if they differ by no more than this share of the task's range.
+SAME_SCORE = 0.05
 
 
 def probability_columns(labels: Sequence[str]) -> list[str]:

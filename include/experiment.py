@@ -15,7 +15,7 @@ from include.fields.base import Section
 from include.fields.data import OWN, Data, Preprocessing, Validation
 from include.fields.labeling import Scoring, Serving, Streaming
 from include.fields.ranks import Communication, Parallel, Runtime
-from include.fields.results import Gate, Prediction, Publication, Study, Submission
+from include.fields.results import Gate, Packaging, Prediction, Publication, Study, Submission
 from include.fields.retraining import Dataset, Retention, Retraining
 from include.fields.training import Batching, Loss, Model, Pretraining, Training
 from include.glue import GENERIC, TASKS, Task
@@ -36,6 +36,7 @@ class Experiment(Section):
     communication: Communication = Communication()
     parallel: Parallel = Parallel()
     gate: Gate = Gate()
+    packaging: Packaging = Packaging()
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
     publication: Publication = Publication()

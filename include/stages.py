@@ -153,7 +153,8 @@ _PIPELINE = (
         "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
     ),
     Stage(
-        "package", 7, "write the model in faster forms, check and time them", (), ("preprocess", "train", "gate"),
+        "package", 8, "write the model in faster forms, check and time them", ("packaging",),
+        ("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
     Stage(

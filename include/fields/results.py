@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from include.fields.base import Section
+from include.fields.base import Section, Share
 
 # Correlations may be negative, hence the lower bound of -1 for every metric.
 _Value = Annotated[float, Field(ge=-1, le=1)]
@@ -48,6 +48,29 @@ class Gate(Section):
     def thresholds(self) -> dict[str, float]:
         """The lowest acceptable value of each metric that has one, by the metric's name."""
         return self.model_dump(exclude={"beat_baseline", "slices"}, exclude_none=True)
+
+
+class Packaging(Section):
+    """What a faster form of the model must keep of the answers that PyTorch gives in fp32, to be offered."""
+
+    min_agreement: Share = Field(
+        0.998,
+        description="Smallest accepted share of the dev rows to which a form gives the same answer as PyTorch: the "
+        "same label or labels, or a score that differs by no more than 5 % of the task's range.",
+    )
+    max_metric_loss: Share = Field(
+        0.002, description="Largest accepted decline of the task's metric on the dev rows, such as 0.002 of accuracy."
+    )
+    max_mean_change: Share = Field(
+        0.005,
+        description="Largest accepted mean change of an answer: of the probability that changes most, or of the score "
+        "as a share of the task's range.",
+    )
+    max_tail_change: Share = Field(
+        0.05,
+        description="Largest accepted change of 99.9 % of the answers, measured like max_mean_change. The largest "
+        "change of all does not count, because it grows with the number of rows.",
+    )
 
 
 class Prediction(Section):

@@ -21,8 +21,6 @@ Array = npt.NDArray[Any]
 Form = dict[str, Any]
 #: The folder with the model in transformers' format, which has the tokenizer too.
 MODEL = "model"
-#: The largest change of a probability, or of a score as a share of the task's range, that a form may make.
-LARGEST_CHANGE = 0.02
 #: Short lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller numbers are powers of two.
 STEP = 8
 _ENGINES = ("torch", "onnxruntime", "openvino")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 #: The description of a package.
 DESCRIPTION = "package.json"
-#: Some texts, with the logits that the served form had for them when the model was packaged.
-EXAMPLES = "examples.json"
 _ROWS = 32  # per batch
 #: Loads a model in PyTorch from its folder, and returns a backend.
 OpenTorch = Callable[[Path], Any]

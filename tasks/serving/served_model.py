@@ -11,8 +11,9 @@ import numpy as np
 
 from include.stages import BadInput
 from tasks.encoder.spec import described_head, read_values
-from tasks.inference.packaged_backends import LARGEST_CHANGE, MODEL, Form, computable, fastest, padded_length
-from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
+from tasks.inference.examples import EXAMPLES, check_examples
+from tasks.inference.packaged_backends import MODEL, Form, computable, fastest, padded_length
+from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
 
 #: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
 #: a shape. That is little compared with a larger batch, which would keep the model that answers waiting.
@@ -60,7 +61,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
         form = _fastest(folder, json.loads((folder / DESCRIPTION).read_bytes())["forms"])
         package = PackagedModel(folder, form, threads, lambda model: _in_torch(model, threads))
         _check_head(package, folder / MODEL)
-        _check(package, folder / EXAMPLES)
+        check_examples(package, form, folder)
     except BadInput:
         raise
     except Exception as error:  # whatever a damaged file makes a library raise
@@ -96,25 +97,3 @@ def _fastest(folder: Path, forms: list[Form]) -> str:
             "where onnxruntime or OpenVINO agrees with PyTorch"
         )
     return str(fastest(found)["name"])
-
-
-def _check(package: PackagedModel, file: Path) -> None:
-    examples = json.loads(file.read_bytes())
-    # One at a time, because one batch of all would keep the champion waiting.
-    found = np.concatenate([package.logits([[text] for text in row]) for row in zip(*examples["texts"], strict=True)])
-    expected = np.array(examples["logits"], np.float32)
-    changed = np.abs(_shares(package, found) - _shares(package, expected)).max(axis=1)
-    worst = int(changed.argmax())
-    if not changed[worst] <= LARGEST_CHANGE:
-        raise BadInput(
-            f"{file}: the answer to example {worst} differs by {changed[worst]:.3f} from that of the package: package "
-            "the model again on a machine like this one"
-        )
-
-
-def _shares(package: PackagedModel, logits: Array) -> Array:
-    """Return the probabilities of all labels, or scores as shares of the task's range."""
-    if package.score_range is None:
-        return package.probabilities(logits)
-    low, high = package.score_range
-    return (logits - low) / (high - low)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from include.answers import SAME_SCORE
 from include.fields.labeling import Serving
 from tasks.serving.batcher import Batcher
 from tasks.serving.metrics import Metrics
@@ -22,8 +23,6 @@ from tasks.serving.served_model import ServedModel
 
 log = logging.getLogger(__name__)
 
-#: Two models agree on a score if they differ by no more than this share of the task's range.
-SAME_SCORE = 0.05
 #: After each batch that warms a model, the champion has the processor for itself for this many times as long.
 REST = 3
 

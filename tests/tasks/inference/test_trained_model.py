@@ -19,6 +19,7 @@ from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.loading import load_trained
 from tasks.inference import packaged_backends
+from tasks.inference.examples import write_examples
 from tasks.inference.labeler import Labeler
 from tasks.inference.packaged_model import PackagedModel
 from tasks.inference.runner import Runner
@@ -163,8 +164,7 @@ def test_no_code_of_a_package_is_ever_run(tmp_path: Path, kind: str) -> None:
     spec = CLASSES if kind == "evil" else replace(CLASSES, pooling="mean")
     logits = TorchBackend(trained(model, "bert", spec), 1).logits(*ONE_ROW)
     unchanged_package(folder, model)
-    examples = {"texts": [["good"]], "logits": PackagedModel(folder).logits([["good"]]).tolist()}
-    write_json(folder / "examples.json", examples)
+    write_examples(folder, [["good"]])
     for file in ("evil.py", "pooled_encoder.py"):
         (folder / "model" / file).write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
     names = {"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model", "AutoModel": "evil.Model"}
@@ -186,7 +186,7 @@ def test_no_code_of_a_package_is_ever_run(tmp_path: Path, kind: str) -> None:
 def test_a_package_that_says_something_else_than_its_model_is_not_served(tmp_path: Path) -> None:
     trained(tmp_path / "model", "bert", CLASSES)
     unchanged_package(tmp_path / "package", tmp_path / "model")
-    write_json(tmp_path / "package/examples.json", {"texts": [["good"]], "logits": [[0.0, 0.0]]})
+    write_json(tmp_path / "package/examples.json", {"texts": [["good"]], "logits": {"torch-fp32": [[0.0, 0.0]]}})
     edit_config(tmp_path / "package/model", id2label={"0": "positive", "1": "negative"}, label2id=None)
     with pytest.raises(BadInput, match=r"describes a classification of \['negative', 'positive'\], but .*package the"):
         open_model(tmp_path / "package", "", "", 1)

@@ -144,7 +144,7 @@ def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: 
 
 def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact, start: Start) -> None:
     examples = json.loads((made.path / "examples.json").read_text(encoding="utf-8"))
-    examples["logits"] = [row[::-1] for row in examples["logits"]]
+    examples["logits"] = {form: [row[::-1] for row in rows] for form, rows in examples["logits"].items()}
     good, wrong = add(tmp_path, made, "good------------"), add(tmp_path, made, "wrong-----------", examples)
     damaged, later = add(tmp_path, made, "damaged---------"), add(tmp_path, made, "later-----------")
     (tmp_path / "artifacts/package/damaged---------/model/config.json").write_text("{}")
@@ -153,7 +153,7 @@ def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact, start: Start) 
     process = start("serving.poll=0.1", "serving.threads=1")
     await_version(process.client, "1")
     promote(tmp_path, wrong)
-    process.said("version 2 of", "is not used: ", "the answer to example")
+    process.said("version 2 of", "is not used: ", "does not answer as it did")
     promote(tmp_path, damaged)
     process.said("version 3 of", "is not used: ", "config.json")
     promote(tmp_path, broken)

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import openvino
 
-from include.fields.results import Prediction
+from include.answers import SAME_SCORE
+from include.fields.results import Packaging, Prediction
 from include.glue import Task
 from tasks.encoder.batching import Array, Batch, TokenTable
-from tasks.inference.packaged_backends import LARGEST_CHANGE, computes
+from tasks.inference.changes import Changes
+from tasks.inference.packaged_backends import computes
 from tasks.inference.runner import Backend, Runner, batches
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
@@ -27,11 +29,6 @@ from tasks.stages.pipeline.package.forms import FORMS, REFERENCE, Form, problem_
 
 log = logging.getLogger(__name__)
 
-#: A form is offered only if at least this share of the rows gets the same answer, no probability changes by more than
-#: LARGEST_CHANGE, and the metric falls by no more than METRIC_LOSS.
-AGREEMENT, METRIC_LOSS = 0.998, 0.002
-#: Scores are measured as shares of the task's range. Two are the same answer if they differ by no more than this.
-SAME_SCORE = 0.005
 #: Rows of the throughput, and how often each form computes them; rows of the latency.
 ROWS, REPEATS, SINGLE_ROWS = 64, 5, 50
 
@@ -50,7 +47,9 @@ def lacks(form: Form) -> str:
     return "" if computes(form.precision) else f"this processor does not compute in {form.precision}"
 
 
-def measure_forms(task: Task, dev: TokenTable, package: Path, problems: Mapping[str, str]) -> list[dict[str, Any]]:
+def measure_forms(
+    task: Task, dev: TokenTable, package: Path, problems: Mapping[str, str], limits: Packaging
+) -> list[dict[str, Any]]:
     """Let every form without a problem answer the dev rows, and return what package.json says of each form."""
     models: dict[str, TrainedModel] = {}
     scored: dict[str, ScoredSplit] = {}
@@ -71,33 +70,41 @@ def measure_forms(task: Task, dev: TokenTable, package: Path, problems: Mapping[
     found = {name: compare(split, scored[REFERENCE.name]) for name, split in scored.items()}
     speeds = _speeds({name: model.open(threads=1) for name, model in models.items()}, dev)
     return [
-        _described(form, package, reasons[form.name], found.get(form.name), speeds.get(form.name)) for form in FORMS
+        _described(
+            form,
+            package,
+            found[form.name].reasons(limits) if form.name in found else [reasons[form.name]],
+            found.get(form.name),
+            speeds.get(form.name),
+        )
+        for form in FORMS
     ]
 
 
 @dataclass(frozen=True)
-class Fidelity:
+class Fidelity(Changes):
     """How far a form is from the reference.
 
     Attributes:
         agreement: The share of the rows with the same answer: the same labels, or nearly the same score.
-        largest_change: The largest change of a probability, or of a score as a share of the task's range.
     """
 
     agreement: float
-    largest_change: float
     metric: float
     metric_loss: float
 
-    def reasons(self) -> list[str]:
+    def reasons(self, limits: Packaging) -> list[str]:
         """Return why the form is not offered; empty if it may be. A value that is not a number is a reason."""
-        agreement, change, loss = self.agreement, self.largest_change, self.metric_loss
+        least, most = limits.min_agreement, limits.max_metric_loss
         checks = {
-            f"its answers agree on {agreement:.4f} of the rows: less than {AGREEMENT}": agreement >= AGREEMENT,
-            f"an answer changes by {change:.4f}: more than {LARGEST_CHANGE}": change <= LARGEST_CHANGE,
-            f"the metric falls by {loss:.4f}: more than {METRIC_LOSS}": loss <= METRIC_LOSS,
+            f"its answers agree on {self.agreement:.4f} of the rows: less than packaging.min_agreement = {least:g}": (
+                self.agreement >= least
+            ),
+            f"the metric falls by {self.metric_loss:.4f}: more than packaging.max_metric_loss = {most:g}": (
+                self.metric_loss <= most
+            ),
         }
-        return [reason for reason, holds in checks.items() if not holds]
+        return [reason for reason, holds in checks.items() if not holds] + super().reasons(limits)
 
 
 def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
@@ -105,13 +112,14 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
     if form.task.kind == "regression":
         assert form.task.score_range is not None  # every regression has one
         low, high = form.task.score_range
-        changes = np.abs(form.predicted - reference.predicted) / (high - low)
-        same, largest = changes <= SAME_SCORE, changes.max()
+        one, other = (scored.predicted[:, None] / (high - low) for scored in (form, reference))
+        same = np.abs(one - other)[:, 0] <= SAME_SCORE
     else:
+        one, other = form.probabilities, reference.probabilities
         same = (form.predicted == reference.predicted).reshape(len(form), -1).all(axis=1)
-        largest = np.abs(form.probabilities - reference.probabilities).max()
     metric, before = (scored.metrics()[scored.task.metric] for scored in (form, reference))
-    return Fidelity(float(same.mean()), float(largest), metric, round(before - metric, 9))
+    changes = asdict(Changes.of(one, other))
+    return Fidelity(**changes, agreement=float(same.mean()), metric=metric, metric_loss=round(before - metric, 9))
 
 
 @dataclass(frozen=True)
@@ -180,9 +188,10 @@ def _seconds(backend: Backend, batch: Batch) -> float:
     return time.perf_counter() - started
 
 
-def _described(form: Form, package: Path, problem: str, found: Fidelity | None, speed: Speed | None) -> dict[str, Any]:
+def _described(
+    form: Form, package: Path, reasons: list[str], found: Fidelity | None, speed: Speed | None
+) -> dict[str, Any]:
     """Return what package.json says of a form. One that cannot be written or computed has no figures."""
-    reasons = [problem] if found is None else found.reasons()
     log.info("%s: %s, %s", form.name, speed or "not measured", "; ".join(reasons) or "offered")
     figures: dict[str, float | None] = {}
     if found and speed:

@@ -33,12 +33,13 @@ def run(context: Context) -> Outcome:
     from tasks.stages.pipeline.package.mlflow_files import columns, write_mlflow_files
 
     task, package, train = context.experiment.task, context.output, context.inputs["train"]
+    limits = context.experiment.packaging
     splits = context.inputs["preprocess"].path
     model, dev = load_trained(train.path / "model"), TokenTable.open(splits / "dev")
     if not len(dev):
         raise BadInput(f"{splits / 'dev'} contains no rows to check the forms on: add rows to the split")
     problems = write_forms(model, train.path / "model", dev, package)
-    forms = measure_forms(task, dev, package, problems)
+    forms = measure_forms(task, dev, package, problems, limits)
     served = fastest(form for form in forms if form["offered"])
     description = {
         "served": served["name"],
@@ -53,6 +54,7 @@ def run(context: Context) -> Outcome:
         "train": train.manifest.key,
         "metric": task.metric,
         "rows": len(dev.documents),
+        "limits": limits.model_dump(),
         "machine": describe_machine(),
         "forms": forms,
     }
@@ -69,15 +71,15 @@ def run(context: Context) -> Outcome:
 
 
 def _write_examples(package: Path, dev: TokenTable) -> None:
-    """Write some dev texts of all lengths with the logits of the served form, which a loaded package must reproduce."""
+    """Write some dev texts of all lengths with the logits of each form, which a loaded package must reproduce."""
     import numpy as np
 
-    from tasks.inference.packaged_model import EXAMPLES, PackagedModel
+    from tasks.inference.examples import write_examples
 
     first = dev.documents[np.argsort(dev.lengths[dev.documents], kind="stable")]
     chosen = first[np.unique(np.linspace(0, len(first) - 1, EXAMPLE_ROWS).astype(int))]
     texts = [list(column) for column in zip(*dev.sentences(chosen), strict=True)]
-    write_json(package / EXAMPLES, {"texts": texts, "logits": PackagedModel(package).logits(texts).tolist()})
+    write_examples(package, texts)
 
 
 def training_profile(task: Task, train: TokenTable) -> Profile:

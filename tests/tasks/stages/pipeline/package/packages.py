@@ -105,7 +105,7 @@ def unchanged_package(folder: Path, model: Path) -> None:
     form = {"name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True}
     form |= {"times_torch": 1, "reasons": []}
     said = {"served": "torch-fp32", "columns": ["sentence"], "labels": list(CLASSES.label_names), "max_length": 128}
-    said |= {"kind": "classification", "thresholds": []}
+    said |= {"kind": "classification", "thresholds": [], "limits": {}}
     write_json(folder / "package.json", {**said, "forms": [form]})
 
 
