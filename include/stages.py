@@ -158,7 +158,7 @@ _PIPELINE = (
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
     Stage(
-        "predict", 5, "label the test split on Spark", ("prediction",), ("validate", "preprocess", "package"),
+        "predict", 6, "label the test split on Spark", ("prediction",), ("validate", "preprocess", "package"),
         spark=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from threading import Lock
+from threading import local
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +21,8 @@ Array = npt.NDArray[Any]
 Form = dict[str, Any]
 #: The folder with the model in transformers' format, which has the tokenizer too.
 MODEL = "model"
-#: Short lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller numbers are powers of two.
-STEP = 8
+#: Short lengths are multiples of STEP.
+STEP = 4
 _ENGINES = ("torch", "onnxruntime", "openvino")
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
 #: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
@@ -60,12 +60,12 @@ def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
     return folder / (MODEL if form["engine"] == "torch" else name)
 
 
-def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
+def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0, streams: int = 1) -> Any:
     """Load a model's file in "onnxruntime" or "openvino". Raise ValueError if the library is another one."""
     if engine == "onnxruntime":
         return OnnxBackend(file, threads)
     if engine == "openvino":
-        return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
+        return OpenVinoBackend(file, precision, longest, threads, streams)  # type: ignore[arg-type]  # of package.json
     raise ValueError(f"there is no form of {engine!r}")
 
 
@@ -92,18 +92,23 @@ class OnnxBackend:
 
 
 class OpenVinoBackend:
-    """A trained model in OpenVINO. The threads are 0 for its own choice."""
+    """A trained model in OpenVINO, which computes as many batches at a time as it has streams.
 
-    def __init__(self, file: Path, precision: Literal["fp32", "bf16"], longest: int, threads: int = 0) -> None:
+    The threads are those of a stream, 0 for OpenVINO's choice.
+    """
+
+    def __init__(
+        self, file: Path, precision: Literal["fp32", "bf16"], longest: int, threads: int = 0, streams: int = 1
+    ) -> None:
         import openvino
 
-        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "PERFORMANCE_HINT": "LATENCY"}
+        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "NUM_STREAMS": streams}
         if threads:
-            options["INFERENCE_NUM_THREADS"] = threads
+            options["INFERENCE_NUM_THREADS"] = threads * streams
         self._model = openvino.Core().compile_model(file, "CPU", options)
         self._inputs = {value.any_name for value in self._model.inputs}
         self._longest = longest
-        self._alone = Lock()  # calls of a compiled model share their inputs and outputs, and MLflow calls from threads
+        self._of_thread = local()  # a request has inputs and outputs of its own, and MLflow calls from many threads
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see Backend in tasks/inference/runner.py."""
@@ -112,9 +117,10 @@ class OpenVinoBackend:
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
         inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing
-        with self._alone:
-            logits: Array = self._model(inputs)["logits"][:rows]
-        return logits.copy()
+        if not hasattr(self._of_thread, "request"):
+            self._of_thread.request = self._model.create_infer_request()
+        logits: Array = self._of_thread.request.infer(inputs, share_inputs=True)["logits"][:rows]
+        return logits
 
 
 class TransformersBackend:
@@ -151,18 +157,24 @@ class TransformersBackend:
 def padded_length(tokens: int) -> int:
     """Return the length to which a batch is padded.
 
-    From 64 tokens on, there are four lengths between a power of two and the next one: 80, 96, 112, 128, 160, ...
+    From 32 tokens on, there are four lengths between a power of two and the next one: 40, 48, 56, 64, 80, ...
     """
-    step = max(STEP, (1 << (tokens - 1).bit_length()) >> 3)
-    return -(-tokens // step) * step
+    return _rounded(tokens, STEP)
 
 
 def padded_rows(rows: int) -> int:
-    """Return the number of rows to which a batch is padded."""
-    return 1 << (rows - 1).bit_length() if rows < STEP else -(-rows // STEP) * STEP
+    """Return the number of rows to which a batch is padded: up to 8 as it is, then 10, 12, 14, 16, 20, ..."""
+    return _rounded(rows, 1)
+
+
+def _rounded(count: int, least: int) -> int:
+    step = max(least, (1 << (count - 1).bit_length()) >> 3)
+    return -(-count // step) * step
 
 
 def _padded(values: Array, shape: tuple[int, int]) -> Array:
+    if values.shape == shape:
+        return values
     padded = np.zeros(shape, values.dtype)
     padded[: values.shape[0], : values.shape[1]] = values
     return padded

@@ -36,10 +36,13 @@ _CHARACTERS = 16
 class PackagedModel:
     """A model that labels text, in a form that package.json offers; "" for the one that it names as served.
 
-    The threads are those of onnxruntime or OpenVINO, 0 for their choice. `torch` loads the form of PyTorch.
+    Calls from as many threads as there are streams compute at the same time. The threads are those of each call in
+    onnxruntime or OpenVINO, 0 for their choice. `torch` loads the form of PyTorch.
     """
 
-    def __init__(self, folder: Path, form: str = "", threads: int = 0, torch: OpenTorch | None = None) -> None:
+    def __init__(
+        self, folder: Path, form: str = "", threads: int = 0, torch: OpenTorch | None = None, streams: int = 1
+    ) -> None:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         self.columns: list[str] = described["columns"]
         self.kind: str = described["kind"]
@@ -49,7 +52,7 @@ class PackagedModel:
         self.score_range: list[float] | None = described.get("score_range")
         self.max_length: int = described["max_length"]
         self.cleaning: list[str] = described.get("cleaning", [])
-        self.backend = _open_form(folder, described, form, threads, torch or TransformersBackend)
+        self.backend = _open_form(folder, described, form, threads, torch or TransformersBackend, streams)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
         self.stride: int | None = described.get("stride")  # None: long texts are truncated
@@ -124,7 +127,9 @@ class PackagedModel:
         return logits
 
 
-def _open_form(folder: Path, described: Mapping[str, Any], form: str, threads: int, torch: OpenTorch) -> Any:
+def _open_form(
+    folder: Path, described: Mapping[str, Any], form: str, threads: int, torch: OpenTorch, streams: int
+) -> Any:
     """Load one form of a package, the served one if it is not named. Return a Backend (tasks/inference/runner.py)."""
     offered = {each["name"]: each for each in described["forms"] if each["offered"]}
     name = form or described["served"]
@@ -134,7 +139,7 @@ def _open_form(folder: Path, described: Mapping[str, Any], form: str, threads: i
     file, engine = file_of(folder, chosen), chosen["engine"]
     if engine == "torch":
         return torch(file)
-    return backend_of(file, engine, chosen["precision"], described["max_length"], threads)
+    return backend_of(file, engine, chosen["precision"], described["max_length"], threads, streams)
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> PackagedModel:

@@ -34,14 +34,20 @@ NEWEST = 0.3
 
 
 class Batcher:
-    """Computes the inputs of requests in batches, each as soon as the one before it is done.
+    """Computes the inputs of requests in batches, one in each thread, and each as soon as the one before it is done.
 
-    The inputs that arrive while the model computes make the next batch. So a lone request is never delayed, and batches
-    become larger the more requests there are. The executor that computes has one thread.
+    The inputs that arrive while all threads compute make the next batches. So a lone request is never delayed, and
+    batches become larger the more requests there are.
     """
 
     def __init__(
-        self, model: PackagedModel, computing: Executor, tokenizing: Executor, serving: Serving, metrics: Metrics
+        self,
+        model: PackagedModel,
+        computing: Executor,
+        tokenizing: Executor,
+        threads: int,
+        serving: Serving,
+        metrics: Metrics,
     ) -> None:
         self.model = model
         self._computing, self._tokenizing, self._metrics = computing, tokenizing, metrics
@@ -49,11 +55,12 @@ class Batcher:
         self._waiting = Waiting(serving.batch_tokens, self._shares)
         self._pending: dict[Request, asyncio.Future[None]] = {}
         self._large = serving.batch_tokens // 2
-        self._busy = 0  # tokens of the batch that is being computed
-        self._speed = 0.0  # tokens per second, a moving average
+        self._threads = self._idle = threads
+        self._busy = 0  # tokens of the batches that are being computed
+        self._speed = 0.0  # tokens per second of all threads, a moving average
         self._users = 0
         self._arrived, self._unused = asyncio.Event(), asyncio.Event()
-        self._worker = asyncio.create_task(self._work())
+        self._workers = [asyncio.create_task(self._work()) for _ in range(threads)]
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -94,8 +101,9 @@ class Batcher:
         if self._users:
             self._unused.clear()
             await self._unused.wait()
-        self._worker.cancel()
-        del self._worker  # its traceback refers to this batcher, and would keep the model in memory
+        for worker in self._workers:
+            worker.cancel()
+        del self._workers  # their tracebacks refer to this batcher, and would keep the model in memory
 
     async def _encoded(self, texts: Sequence[list[str]], client: str, deadline: float) -> tuple[list[Encoding], Array]:
         """Tokenize texts, which count as waiting from now on, because tokenizing takes time as well."""
@@ -126,7 +134,7 @@ class Batcher:
         while True:
             await self._arrived.wait()
             try:
-                if batch := self._waiting.take():
+                if batch := self._waiting.take(self._idle):
                     await self._answer(batch)
             except Exception as error:  # a bug here: without a worker, no later request would be answered
                 log.exception("the queue has failed, and with it %d requests", len(self._pending))
@@ -139,7 +147,9 @@ class Batcher:
     async def _answer(self, batch: Sequence[Input]) -> None:
         loop, started = asyncio.get_running_loop(), time.perf_counter()
         encodings, is_last = [each.encoding for each in batch], not self._shares.taken
-        self._busy = sum(map(len, encodings))
+        tokens = sum(map(len, encodings))
+        self._busy += tokens
+        self._idle -= 1
         try:
             self._metrics.taken(batch)
             logits = await loop.run_in_executor(self._computing, self.model.compute, encodings)
@@ -151,8 +161,9 @@ class Batcher:
                 self._settle(request, error)
             return
         finally:
-            tokens, self._busy = self._busy, 0
-        speed = tokens / (time.perf_counter() - started)
+            self._busy -= tokens
+            self._idle += 1
+        speed = self._threads * tokens / (time.perf_counter() - started)
         is_small = is_last and tokens < self._large  # which makes it slower, and does not say how fast others are
         if not is_small or 0 < self._speed < speed:
             self._speed += (speed - self._speed) * (NEWEST if self._speed else 1)

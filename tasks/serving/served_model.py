@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from tasks.inference.examples import EXAMPLES, check_examples
 from tasks.inference.packaged_backends import MODEL, Form, computable, fastest, padded_length
 from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
 
-#: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
-#: a shape. That is little compared with a larger batch, which would keep the model that answers waiting.
-WARM_TOKENS = 128
+#: Maximum number of tokens and rows of the batches that warm a model. OpenVINO takes milliseconds more for the first
+#: batch of a shape. Larger batches would keep the model that answers waiting.
+WARM_TOKENS, WARM_ROWS = 128, 8
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class ServedModel:
         if not self.form.startswith("openvino"):  # only OpenVINO prepares itself for a shape
             return [(1, length) for length in lengths]
         most = {length: max(1, min(batch_tokens, WARM_TOKENS) // length) for length in lengths}
-        # The rows of a batch are a power of two.
-        return [(1 << power, length) for length in lengths for power in range(most[length].bit_length())]
+        return [(rows, length) for length in lengths for rows in range(1, min(most[length], WARM_ROWS) + 1)]
 
     def warm(self, shape: tuple[int, int]) -> None:
         """Compute a batch of a shape."""
@@ -45,10 +45,15 @@ class ServedModel:
         self.package.backend.logits(zeros, ones, zeros)
 
 
+def threads_of(wanted: int) -> int:
+    """Return the number of threads that compute: as many as the settings want, or one per core for 0."""
+    return wanted or len(os.sched_getaffinity(0))
+
+
 def open_model(folder: Path, name: str, version: str, threads: int) -> ServedModel:
     """Load the fastest form of a package that this machine can compute, and check its answers to the examples.
 
-    With 0 threads, the model computes with one per core.
+    It is called from `threads_of(threads)` threads, and computes each call in one.
     """
     if not (folder / DESCRIPTION).is_file():
         raise BadInput(f"{folder} is not a package, because it has no {DESCRIPTION}: name the folder of a package")
@@ -59,7 +64,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
         )
     try:
         form = _fastest(folder, json.loads((folder / DESCRIPTION).read_bytes())["forms"])
-        package = PackagedModel(folder, form, threads, lambda model: _in_torch(model, threads))
+        package = PackagedModel(folder, form, 1, _in_torch, threads_of(threads))
         _check_head(package, folder / MODEL)
         check_examples(package, form, folder)
     except BadInput:
@@ -69,12 +74,13 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
     return ServedModel(name, version, form, package)
 
 
-def _in_torch(model: Path, threads: int) -> Any:
+def _in_torch(model: Path) -> Any:
     import torch  # which the image of the service does not have
 
     from tasks.inference.trained_model import TrainedModel
 
-    return TrainedModel(str(model), str(model)).open(threads or torch.get_num_threads())
+    torch.set_num_threads(1)  # in all threads that have not computed with PyTorch yet
+    return TrainedModel(str(model), str(model)).open(threads=1)
 
 
 def _check_head(package: PackagedModel, model: Path) -> None:

@@ -19,7 +19,7 @@ from include.fields.labeling import Serving
 from tasks.serving.batcher import Batcher
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown
-from tasks.serving.served_model import ServedModel
+from tasks.serving.served_model import ServedModel, threads_of
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,9 @@ class Service:
 
     def __init__(self, serving: Serving, metrics: Metrics) -> None:
         self.serving, self.metrics = serving, metrics
-        # One batch is computed at a time, whichever model computes it, because it has all threads.
-        self._computing = ThreadPoolExecutor(1, "model")
+        # Each thread computes a batch of its own, whichever model computes it: no thread waits for the others.
+        self._threads = threads_of(serving.threads)
+        self._computing = ThreadPoolExecutor(self._threads, "model")
         self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
         self.obstacle = "try again in a few seconds"  # why there is no model yet, for messages
         self._champion: Lane | None = None
@@ -133,7 +134,8 @@ class Service:
             await loop.run_in_executor(self._computing, model.warm, shape)
             if self._champion is not None:
                 await asyncio.sleep(REST * (loop.time() - began))
-        return Lane(model, Batcher(model.package, self._computing, self._tokenizing, self.serving, self.metrics))
+        batcher = Batcher(model.package, self._computing, self._tokenizing, self._threads, self.serving, self.metrics)
+        return Lane(model, batcher)
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
         version, started = challenger.model.version, time.perf_counter()

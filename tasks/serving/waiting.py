@@ -15,11 +15,6 @@ from tokenizers import Encoding
 from tasks.inference.packaged_backends import padded_length, padded_rows
 from tasks.inference.packaged_model import Array
 
-#: An input joins a batch only if its length differs by no more than this share from that of the input that is next.
-NEAR = 0.5
-#: Batches of more rows than this have as many as a power of two, so that they have few different shapes.
-SMALL = 8
-
 
 class Shares:
     """An amount, such as tokens or bytes, of which every client that uses it has an equal share once half is taken.
@@ -127,7 +122,7 @@ class Waiting:
         client = self._enter(request.client, request.waiting)
         before = accumulate(map(cost, request.encodings), initial=client.now)
         for place, (encoding, turn) in enumerate(zip(request.encodings, before, strict=False)):
-            waiting = self._classes.setdefault(padded_length(len(encoding)), {}).setdefault(request.client, [])
+            waiting = self._classes.setdefault(padded_length(cost(encoding)), {}).setdefault(request.client, [])
             heappush(waiting, Input(turn, next(self._numbers), request, place))
 
     def remove(self, request: Request) -> None:
@@ -153,15 +148,18 @@ class Waiting:
         own = tokens + min(mine, requests * tokens)
         return own + min(self.shares.taken - mine, self.shares.others(client) * own)
 
-    def take(self) -> list[Input]:
-        """Take the input whose turn it is, and others of its length, then of near ones, up to the budget, if any."""
+    def take(self, threads: int = 1) -> list[Input]:
+        """Take the input whose turn it is, and others of its class, up to the budget. Return [] if none waits.
+
+        Inputs of other lengths would save the time of a batch, but their padding would cost more. If several threads
+        wait for batches, it takes no more than the share of each.
+        """
         heads = {length: min(turns) for length in list(self._classes) if (turns := list(self._heads(length)))}
         if not heads:
             return []
         first = min(heads, key=lambda length: heads[length])
         self._turn = max(self._turn, heads[first][0])
-        near = [length for length in heads if abs(length - first) <= NEAR * first]
-        batch = self._fill(sorted(near, key=lambda length: (abs(length - first), length)))
+        batch = self._fill(first, self.shares.taken / threads)
         for each in batch:
             client = self._clients[each.request.client]
             client.now = max(client.now, each.turn)
@@ -179,27 +177,28 @@ class Waiting:
         if not waiting:
             del self._classes[length]
 
-    def _fill(self, lengths: list[int]) -> list[Input]:
-        """Take the inputs of these lengths, in this order, as long as the budget allows."""
-        batch: list[tuple[int, Input]] = []
-        longest = 0
-        for length in lengths:
-            longest = max(longest, length)
-            turns = list(self._heads(length))
-            heapify(turns)
-            while turns and (not batch or padded_rows(len(batch) + 1) * longest <= self._budget):
-                each = heappop(turns)[1]
-                batch.append((length, each))
-                inputs, client = self._classes[length][each.request.client], self._clients[each.request.client]
-                heappop(inputs)
-                client.turn += cost(each.encoding)
-                if head := _head(inputs):
-                    heappush(turns, (client.turn, head))
-        rows = len(batch) if len(batch) <= SMALL else 1 << (len(batch).bit_length() - 1)
-        for length, left in batch[rows:]:
+    def _fill(self, length: int, share: float) -> list[Input]:
+        """Take inputs of a class, at least one, as the budget allows, until they have a share of tokens."""
+        batch: list[Input] = []
+        most = max(1, self._budget // length)
+        turns = list(self._heads(length))
+        heapify(turns)
+        while turns and share > 0 and len(batch) < most:
+            each = heappop(turns)[1]
+            batch.append(each)
+            share -= cost(each.encoding)
+            inputs, client = self._classes[length][each.request.client], self._clients[each.request.client]
+            heappop(inputs)
+            client.turn += cost(each.encoding)
+            if head := _head(inputs):
+                heappush(turns, (client.turn, head))
+        rows = len(batch)
+        while padded_rows(rows) > rows:  # the last ones wait, instead of empty rows being added
+            rows -= 1
+        for left in batch[rows:]:
             heappush(self._classes[length][left.request.client], left)
             self._clients[left.request.client].turn -= cost(left.encoding)
-        return [each for _, each in batch[:rows]]
+        return batch[:rows]
 
     def _count(self, request: Request, tokens: int) -> None:
         request.waiting -= tokens

@@ -26,7 +26,7 @@ EXACT = "onnxruntime-fp32"
 
 def made(package: Path, thread: ThreadPoolExecutor, queue_tokens: int = 65536) -> Batcher:
     serving = Serving(batch_tokens=512, queue_tokens=queue_tokens)
-    return Batcher(PackagedModel(package, EXACT), thread, thread, serving, Metrics())
+    return Batcher(PackagedModel(package, EXACT), thread, thread, 1, serving, Metrics())
 
 
 def answered(package: Path, requests: list[list[str]], seconds: float) -> list[Any]:

@@ -38,24 +38,27 @@ def lengths(batch: Sequence[Input]) -> list[int]:
     return [len(each.encoding) for each in batch]
 
 
-def test_the_oldest_determines_the_length_and_near_ones_join() -> None:
-    queue, _ = waiting([[20], [60], [22, 30], [8]])
-    assert lengths(queue.take()) == [20, 22, 30]  # 60 and 8 are not near
+def test_the_oldest_determines_the_length() -> None:
+    queue, _ = waiting([[20], [60], [18, 30], [8]])
+    assert lengths(queue.take()) == [20, 18]
     assert lengths(queue.take()) == [60]
     assert lengths(queue.take()) == [8]
+    assert lengths(queue.take()) == [30]  # the second one of its request
     assert queue.take() == []
 
 
 def test_a_batch_stays_within_the_budget_with_its_padding() -> None:
-    queue, _ = waiting([[20] * 7], batch_tokens=100)
-    assert lengths(queue.take()) == [20, 20, 20, 20]  # padded to 24 each
-    assert lengths(queue.take()) == [20, 20, 20]
+    queue, _ = waiting([[18] * 7], batch_tokens=100)
+    assert lengths(queue.take()) == [18] * 5  # padded to 20 each
+    assert lengths(queue.take()) == [18, 18]
 
 
-def test_a_longer_one_joins_only_if_all_fit_at_its_length() -> None:
-    queue, _ = waiting([[20, 20, 20], [32]], batch_tokens=100)
-    assert lengths(queue.take()) == [20, 20, 20]
-    assert lengths(queue.take()) == [32]
+def test_threads_that_wait_share_what_there_is() -> None:
+    queue, _ = waiting([[20] * 7])
+    assert lengths(queue.take(threads=2)) == [20] * 4
+    assert lengths(queue.take()) == [20] * 3
+    queue, _ = waiting([[20]])
+    assert lengths(queue.take(threads=2)) == [20]
 
 
 def test_a_large_request_does_not_keep_a_small_one_waiting() -> None:
@@ -80,7 +83,7 @@ def test_clients_take_turns_however_many_requests_they_have() -> None:
     queue = Waiting(200, Shares(TOTAL))
     many = [add(queue, [20] * count, "many") for count in (1, 5, 1, 40, 3)]
     queue.take()
-    few = add(queue, [20] * 20, "few")
+    few = add(queue, [20] * 40, "few")
     for _ in range(4):
         queue.take()
     done = [sum(map(len, request.encodings)) - request.waiting for request in (*many, few)]
@@ -107,7 +110,7 @@ def test_what_is_ahead_is_what_is_computed_before() -> None:
 
 @pytest.mark.parametrize("longest", [64, 100, 384, 512])
 def test_no_batch_is_beyond_the_budget_when_rows_are_added(longest: int) -> None:
-    for length in {min(padded_length(tokens), longest) for tokens in range(8, longest + 1)}:
+    for length in {min(padded_length(tokens), longest) for tokens in range(4, longest + 1)}:
         for rows in range(1, 20):
             queue, _ = waiting([[length]] * rows)
             while batch := queue.take():
@@ -119,10 +122,10 @@ def test_an_input_beyond_the_budget_goes_alone() -> None:
     assert lengths(queue.take()) == lengths(queue.take()) == [90]
 
 
-def test_large_batches_have_a_power_of_two_of_rows_and_nobody_is_overtaken() -> None:
-    queue, requests = waiting([[10]] * 21)
+def test_large_batches_need_no_empty_rows_and_nobody_is_overtaken() -> None:
+    queue, requests = waiting([[10]] * 27)
     batches = [queue.take() for _ in range(3)]
-    assert [len(batch) for batch in batches] == [16, 5, 0]
+    assert [len(batch) for batch in batches] == [24, 3, 0]
     assert [each.request for batch in batches for each in batch] == requests
 
 
@@ -140,8 +143,7 @@ def test_every_input_is_taken_once_and_tokens_are_counted() -> None:
     assert queue.shares.taken == sum(request.waiting for request in requests)
     taken = []
     while batch := queue.take():
-        longest = max(lengths(batch))
-        assert len(batch) == 1 or min(lengths(batch)) * 4 > longest
+        assert len(set(map(padded_length, lengths(batch)))) == 1
         taken += [(each.request, each.place) for each in batch]
     assert len(taken) == len(set(taken)) == sum(len(request.encodings) for request in requests)
     assert queue.shares.taken == 0 and not any(request.waiting for request in requests)
