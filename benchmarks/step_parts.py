@@ -2,8 +2,7 @@
 
 It computes some operations by themselves, with the encoder's own shapes and the mean number of tokens of a batch, and
 compares them with whole steps. So it tells about how much could be gained by doing one of them better. All times are
-processor times of one thread, so that other work on the machine matters little. --compile also lets torch compile the
-second half of a layer, which takes a C++ compiler.
+processor times of one thread, so that other work on the machine matters little.
 """
 
 from __future__ import annotations
@@ -15,18 +14,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from benchmarks.tables import table
 from benchmarks.workload import BATCH, Workload, add_arguments, prepare
 from tasks.encoder.dropout import Noise
-from tasks.encoder.fused_layer import FeedForward
 from tasks.encoder.models import EncoderWithHead
 from tasks.launching import tuning
 from tasks.training.factory import build_trainer
@@ -43,7 +38,6 @@ def main() -> None:
     """Prepare the data, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--compile", action="store_true", help="compare a compiled half of a layer, too")
     arguments = parser.parse_args()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     tuning.keep_freed_memory()
@@ -53,8 +47,6 @@ def main() -> None:
         trainer = _trainer(prepare(arguments, Path(name)).with_rows(steps * BATCH), Path(name))
         seconds, tokens = _steps(trainer, steps)
     print(_parts(seconds, _alone(trainer.model, tokens), tokens))
-    if arguments.compile:
-        print(_compiled(trainer.model, tokens))
 
 
 def _trainer(workload: Workload, scratch: Path) -> Trainer:
@@ -108,35 +100,6 @@ def _parts(step: float, alone: dict[str, float], tokens: int) -> str:
     rows = {"a step": step, **alone, "everything else": step - sum(alone.values())}
     header = (f"{BATCH} rows with {tokens} tokens on average", "processor time, ms", "share of a step, %")
     return table(header, [(name, f"{1000 * part:.1f}", f"{100 * part / step:.1f}") for name, part in rows.items()])
-
-
-def _compiled(model: EncoderWithHead, tokens: int) -> str:
-    """The second half of a layer, forward and backward: as the engine computes it, and compiled by torch."""
-    layer: Any = layers_of(model.encoder)[0][0]
-    hidden = torch.randn(1, tokens, model.encoder.config.hidden_size, requires_grad=True)
-    arguments = [hidden, *layer.intermediate.parameters(), *layer.output.parameters()]
-
-    def plain(values: torch.Tensor) -> torch.Tensor:
-        wide = functional.gelu(layer.intermediate.dense(values))
-        out = functional.dropout(layer.output.dense(wide), RATE) + values
-        return layer.output.LayerNorm(out)  # type: ignore[no-any-return]
-
-    def both_passes(half: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        with torch.autocast("cpu", NARROW):
-            result = half(hidden)
-        torch.autograd.grad(result, arguments, torch.ones_like(result))
-
-    compiled = torch.compile(plain, dynamic=True)
-    start = time.perf_counter()
-    both_passes(compiled)
-    waited = time.perf_counter() - start
-    ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "as the engine computes it": lambda values: FeedForward.of(layer, values, NARROW),
-        f"compiled, which took {waited:.0f} s": compiled,
-        "as transformers computes it": plain,
-    }
-    rows = [(name, f"{1000 * _time(partial(both_passes, half)):.1f}") for name, half in ways.items()]
-    return table(("second half of a layer, forward and backward", "processor time, ms"), rows)
 
 
 def _time(call: Callable[[], object]) -> float:

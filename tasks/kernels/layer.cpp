@@ -87,13 +87,13 @@ void add_and_norm(int64_t tokens, int64_t features, const T *product, const floa
     });
 }
 
-// The gradient of the output is `gradient` + `more` (or only the first where `more` is null). Overwrites `gradient` by
-// that of the residual, writes that of the product into `of_product`, and the sums over the tokens of bias, weight and
-// shift into `of_parameters` [3, features].
+// The gradient of the output is `gradient` + `more` (or only the first where `more` is null). Writes that of the residual,
+// which may replace `gradient`, that of the product, and the sums over the tokens of bias, weight and shift into
+// `of_parameters` [3, features].
 template <class T>
-void add_and_norm_backward(int64_t tokens, int64_t features, float *gradient, const T *more, const float *normalized,
-                           const float *inverse, const float *weight, Dropout dropout, T *of_product,
-                           float *of_parameters) {
+void add_and_norm_backward(int64_t tokens, int64_t features, const float *gradient, const T *more,
+                           const float *normalized, const float *inverse, const float *weight, Dropout dropout,
+                           float *of_residual, T *of_product, float *of_parameters) {
     std::vector<float> sums(3 * features * omp_get_max_threads());
     float *const all = sums.data();
     in_parallel(tokens, LEAST / features + 1, [=](int64_t first, int64_t last, int64_t thread) {
@@ -101,28 +101,30 @@ void add_and_norm_backward(int64_t tokens, int64_t features, float *gradient, co
         for (int64_t token = first; token < last; token++) {
             const int64_t start = token * features;
             const uint32_t number = uint32_t(start);
-            const Dropout draw = dropout;  // in registers: what is stored could otherwise overlap it
-            float *own = gradient + start;
-            const float *values = normalized + start;
-            float sum = 0, along = 0;
+            const Dropout draw = dropout;
+            const float *in = gradient + start, *values = normalized + start;
+            float *own = of_residual + start, sum = 0, along = 0;
+            T *out = of_product + start;
             if (more) {
                 const T *extra = more + start;
 #pragma omp simd
-                for (int64_t at = 0; at < features; at++) own[at] += wide(extra[at]);
+                for (int64_t at = 0; at < features; at++) own[at] = in[at] + wide(extra[at]);
+                in = own;
             }
 #pragma omp simd reduction(+ : sum, along)
             for (int64_t at = 0; at < features; at++) {
-                of_shift[at] += own[at];
-                of_weight[at] += own[at] * values[at];
-                sum += own[at] * weight[at];
-                along += own[at] * weight[at] * values[at];
+                of_shift[at] += in[at];
+                of_weight[at] += in[at] * values[at];
+                sum += in[at] * weight[at];
+                along += in[at] * weight[at] * values[at];
             }
             const float mean = sum / features, slope = along / features, scale = inverse[token];
 #pragma omp simd
             for (int32_t at = 0; at < features; at++) {
-                own[at] = scale * (own[at] * weight[at] - mean - values[at] * slope);
-                const float dropped = own[at] * draw(number + at);
-                of_product[start + at] = narrow<T>(dropped);
+                const float of_summed = scale * (in[at] * weight[at] - mean - values[at] * slope);
+                const float dropped = of_summed * draw(number + at);
+                own[at] = of_summed;
+                out[at] = narrow<T>(dropped);
                 of_bias[at] += dropped;
             }
         }
@@ -131,6 +133,23 @@ void add_and_norm_backward(int64_t tokens, int64_t features, float *gradient, co
         of_parameters[at] = 0;
         for (size_t other = at; other < sums.size(); other += 3 * features) of_parameters[at] += sums[other];
     }
+}
+
+// The sums over the tokens of values [tokens, features].
+template <class T> void sum_tokens(int64_t tokens, int64_t features, const T *values, float *sums) {
+    constexpr int64_t WIDTH = 128;
+    in_parallel((features + WIDTH - 1) / WIDTH, 1, [=](int64_t first, int64_t last, int64_t) {
+        for (int64_t block = first; block < last; block++) {
+            const int64_t start = block * WIDTH, width = std::min(WIDTH, features - start);
+            float own[WIDTH] = {};
+            for (int64_t token = 0; token < tokens; token++) {
+                const T *in = values + token * features + start;
+#pragma omp simd
+                for (int64_t at = 0; at < width; at++) own[at] += wide(in[at]);
+            }
+            std::copy(own, own + width, sums + start);
+        }
+    });
 }
 
 // total += more, over `count` values.
@@ -156,11 +175,14 @@ template <class T> void add(int64_t count, float *total, const T *more) {
         add_and_norm(tokens, features, product, bias, residual, weight, shift, float(epsilon), Dropout(seed, rate),    \
                      normalized, inverse, output, copy);                                                               \
     }                                                                                                                  \
-    void add_and_norm_backward_##T(int64_t tokens, int64_t features, float *gradient, const T *more,                   \
+    void add_and_norm_backward_##T(int64_t tokens, int64_t features, const float *gradient, const T *more,             \
                                    const float *normalized, const float *inverse, const float *weight, uint64_t seed,  \
-                                   double rate, T *of_product, float *of_parameters) {                                 \
+                                   double rate, float *of_residual, T *of_product, float *of_parameters) {             \
         add_and_norm_backward(tokens, features, gradient, more, normalized, inverse, weight, Dropout(seed, rate),      \
-                              of_product, of_parameters);                                                              \
+                              of_residual, of_product, of_parameters);                                                 \
+    }                                                                                                                  \
+    void sum_tokens_##T(int64_t tokens, int64_t features, const T *values, float *sums) {                              \
+        sum_tokens(tokens, features, values, sums);                                                                    \
     }                                                                                                                  \
     void add_##T(int64_t count, float *total, const T *more) { add(count, total, more); }
 
