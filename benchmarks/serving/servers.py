@@ -58,13 +58,20 @@ def service(port: int, overrides: Sequence[str], home: Path = Path("work")) -> S
     return ["-m", "tasks.serving", "--experiment", "retrain", "--home", str(home), *values]
 
 
-OURS, LAB, MLFLOW, LITSERVE = KINDS = (
+OURS, PIPELINE, LAB, MLFLOW, LITSERVE = KINDS = (
     Kind(
         "ours",
         "/query",
         lambda text: {"sentences": text},
         lambda answer: str(answer["results"][0]["label"]),
         lambda package, form, port: service(port, [f"serving.model={package}"]),
+    ),
+    Kind(
+        "FastAPI with a pipeline",
+        "/",
+        lambda text: {"sentence": text},
+        lambda answer: str(answer["label"]),
+        lambda package, form, port: ["-m", "benchmarks.serving.pipeline_server", str(package), str(port)],
     ),
     Kind(
         "the lab's way",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from threading import local
+from threading import Lock, local
 from typing import Any, Literal
 
 import numpy as np
@@ -92,9 +92,10 @@ class OnnxBackend:
 
 
 class OpenVinoBackend:
-    """A trained model in OpenVINO, which computes as many batches at a time as it has streams.
+    """A trained model in OpenVINO, for calls from as many threads at a time as there are streams.
 
-    The threads are those of a stream, 0 for OpenVINO's choice.
+    A call has the threads of all streams while there is no other, and of one stream otherwise. The threads are those of
+    a stream, 0 for OpenVINO's choice.
     """
 
     def __init__(
@@ -102,13 +103,17 @@ class OpenVinoBackend:
     ) -> None:
         import openvino
 
-        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "NUM_STREAMS": streams}
+        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "NUM_STREAMS": 1}
         if threads:
             options["INFERENCE_NUM_THREADS"] = threads * streams
-        self._model = openvino.Core().compile_model(file, "CPU", options)
-        self._inputs = {value.any_name for value in self._model.inputs}
+        core = openvino.Core()
+        self._alone = self._together = core.compile_model(file, "CPU", options)
+        if streams > 1:
+            self._together = core.compile_model(file, "CPU", {**options, "NUM_STREAMS": streams})
+        self._inputs = {value.any_name for value in self._alone.inputs}
         self._longest = longest
-        self._of_thread = local()  # a request has inputs and outputs of its own, and MLflow calls from many threads
+        self._requests = local()  # by model: a request has inputs and outputs of its own, which threads cannot share
+        self._running, self._counting = 0, Lock()
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see Backend in tasks/inference/runner.py."""
@@ -117,10 +122,21 @@ class OpenVinoBackend:
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
         inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing
-        if not hasattr(self._of_thread, "request"):
-            self._of_thread.request = self._model.create_infer_request()
-        logits: Array = self._of_thread.request.infer(inputs, share_inputs=True)["logits"][:rows]
+        with self._counting:
+            self._running += 1
+            model = self._alone if self._running == 1 else self._together
+        try:
+            logits: Array = self._request(model).infer(inputs, share_inputs=True)["logits"][:rows]
+        finally:
+            with self._counting:
+                self._running -= 1
         return logits
+
+    def _request(self, model: Any) -> Any:
+        requests = self._requests.__dict__
+        if model not in requests:
+            requests[model] = model.create_infer_request()
+        return requests[model]
 
 
 class TransformersBackend:
