@@ -135,7 +135,7 @@ _EXCLUSIONS = (
     ),
     _Exclusion(
         lambda experiment: experiment.training.ranks == "auto", ("runtime.ranks_on",),
-        "needs a number of ranks, but training.ranks auto counts the GPUs of one machine",
+        "needs a number of ranks, but training.ranks auto is chosen for one machine",
         "write training.ranks as a number, at most the number of Spark tasks that the executors run at once",
     ),
     _Exclusion(

@@ -93,7 +93,7 @@ def set_up_ranks(experiment: Experiment, log: Path) -> None:
 
 
 def _ranks(experiment: Experiment) -> int:
-    """Return the number of ranks, or the largest number that `auto` may become."""
+    """Return the number of ranks that the training asks for. On CPUs, `auto` does without Horovod if there is none."""
     if experiment.training.ranks != "auto":
         return experiment.training.ranks
     if len(list(Path("/dev").glob("nvidia[0-9]*"))) < 2:

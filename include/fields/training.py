@@ -159,8 +159,8 @@ class Training(Section):
     ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
         description="Number of ranks, the processes that train together. batch_size must be a multiple of it if "
-        "batching.kind is length or static. auto: one per GPU of the machine; without a GPU a single one, with one "
-        "thread per available CPU.",
+        "batching.kind is length or static. auto: one per GPU of the machine; without a GPU as many as are fastest on "
+        "its CPUs, which some steps of a long training tell if Horovod is installed, otherwise a single one.",
     )
     evaluations: int = Field(2, ge=1, le=1000, description="Number of evaluations on the dev split per epoch.")
     best_by: Literal["metric", "loss", Metric] = Field(

@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -24,6 +23,7 @@ from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks import digests
 from tasks.launching.driver import LOST
+from tasks.launching.layouts import advise, with_ranks
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
 from tasks.launching.tuning import threads
 from tasks.training.job import PROFILES, Job, checkpoints
@@ -58,66 +58,39 @@ def launch(job: Job, profiles: Path | None = None) -> None:
     The profile that runtime.profile asks for is copied to the folder `profiles`. Raise Transient if a rank was lost and
     runtime.lost_rank does not let training continue, and Stopped if a signal stopped it, after a checkpoint.
     """
-    gpus = 0
-    if job.training.ranks == "auto":
-        from tasks.training.device import usable_gpus  # imports torch, which takes seconds
-
-        gpus = usable_gpus()
-    job = with_ranks(job, gpus)
-    if job.uses_horovod and find_spec("horovod") is None:
-        raise BadInput(
-            "a training of several ranks, or with a parameter server, needs Horovod, which is not installed: "
-            "run `make setup`, or write training.ranks: 1 and communication.strategy: all-reduce"
-        )
     shared = Path(tempfile.gettempdir())  # where this process and its ranks see the same files
     if job.experiment.runtime.ranks_on == "spark":
         shared = job.folder
         shared.mkdir(parents=True, exist_ok=True)
     with scratch_folder(shared, "spark-bert-ranks") as folder:
         with _signals_make(folder / STOP):
+            settled = _settled(job, folder)
             try:
-                _train_to_the_end(job, folder)
+                if not (folder / STOP).exists():
+                    _train_to_the_end(settled, folder)
             except LostRank as lost:
                 raise Transient(f"{lost}: run the stage again") from lost
         if profiles and job.experiment.runtime.profile != "none":
             _keep_profile(folder / PROFILES[job.experiment.runtime.profile], profiles)
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
             raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
+    advise(job)
 
 
-def with_ranks(job: Job, gpus: int) -> Job:
-    """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
+def _settled(job: Job, folder: Path) -> Job:
+    """Return the job with a number of ranks. Raise BadInput if that needs Horovod, and there is none."""
+    gpus = 0
+    if job.training.ranks == "auto":
+        from tasks.training.device import usable_gpus  # imports torch, which takes seconds
 
-    Where batches have a fixed size, it divides that size; where the model is divided, it is that of whole copies.
-    """
-    ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
-    compression = job.experiment.communication.compression
-    if ranks == 1 and compression != "none":
-        log.warning(
-            "one rank exchanges nothing, so communication.compression %s has no effect: "
-            "write training.ranks: 2 or more",
-            compression,
-        )
-    settled = job.training.model_copy(update={"ranks": ranks})
-    return replace(job, experiment=job.experiment.model_copy(update={"training": settled}))
-
-
-def _one_for_each(gpus: int, job: Job) -> int:
-    fixed, size = job.batching.kind in ("length", "static"), job.training.batch_size
-    copy, parts = job.experiment.parallel.ranks, job.experiment.parallel.shard  # of the rows of each copy
-    fitting = [n for n in range(copy, gpus + 1, copy) if not fixed or size % (n // copy * parts) == 0]
-    ranks = max(fitting, default=copy)
-    if 0 < gpus < copy:
+        gpus = usable_gpus()
+    job = with_ranks(job, gpus, folder, _train_apart)
+    if job.uses_horovod and find_spec("horovod") is None:
         raise BadInput(
-            f"parallel.tensor, pipeline and shard divide a model among {copy} ranks, which need a GPU each, but this "
-            f"machine has {gpus}: write values whose product is at most {gpus}"
+            "a training of several ranks, or with a parameter server, needs Horovod, which is not installed: "
+            "run `make setup`, or write training.ranks: 1 and communication.strategy: all-reduce"
         )
-    if ranks < gpus:
-        why = f"training.batch_size {size} has no larger divisor"
-        if copy > 1:
-            why = f"more ranks are no multiple of {copy}, or too many for batches of equal size"
-        log.warning("%d of %d GPUs are used: %s", ranks, gpus, why)
-    return ranks
+    return job
 
 
 def _keep_profile(file: Path, profiles: Path) -> None:
@@ -160,15 +133,19 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
         train(job, folder / STOP)
         return
     digests.settle()  # the ranks read within seconds, and train for hours
-    job.write(folder / JOB)
     tracing.hand_over(folder / ORIGIN)
-    (folder / LOST).unlink(missing_ok=True)
     try:
-        failed = _run_driver(str(folder), ranks)
+        _train_apart(job, folder, ranks)
     finally:
         for file in sorted(folder.glob("rank-*.jsonl")):
             tracing.take_over(file)  # where training starts again, the ranks write others
-    if failed:
+
+
+def _train_apart(job: Job, folder: Path, ranks: int) -> None:
+    """Train on ranks in processes of their own, which use a folder. Raise what they raised, or LostRank."""
+    job.write(folder / JOB)
+    (folder / LOST).unlink(missing_ok=True)
+    if _run_driver(str(folder), ranks):
         _explain(folder)
 
 

@@ -10,10 +10,13 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from include import tracing
 from include.artifacts import locked, write_json
@@ -23,7 +26,11 @@ from tasks import digests
 from tasks.launching import tuning
 from tasks.training.job import Job
 
-JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
+if TYPE_CHECKING:
+    from tasks.training.loop import Trainer
+
+JOB, STOP, ORIGIN, SPEED = "job.json", "stop", "origin.json", "speed.json"
+WARMUP = 4  # steps before those that are timed: the first ones meet the first call of everything
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -42,11 +49,31 @@ def train(job: Job, stop: Path) -> None:
         with tracing.span("load"):
             trainer = build_trainer(job, stop.exists, stop.parent)
             digests.settle()  # hours of work do not depend on files that are not read any more
+        if job.timed_steps:
+            time_steps(trainer, stop.parent / SPEED)
+            return
         with tracing.span("training", rank=trainer.layout.rank, ranks=trainer.layout.world):
             try:
                 trainer.run()
             finally:
                 trainer.phases.record()
+
+
+def time_steps(trainer: Trainer, file: Path) -> None:
+    """Take the first steps of a training, whose rows do not depend on the ranks, and write the rows per second.
+
+    If the training is to stop, nothing is written.
+    """
+    rows, started = 0, 0.0
+    for batch in islice(trainer.sampler, WARMUP + trainer.job.timed_steps):
+        if batch.step == WARMUP + 1:
+            started = time.monotonic()
+        if trainer.step(batch):
+            return
+        rows += batch.rows if batch.step > WARMUP else 0
+    trainer.exchange.receive_parameters()
+    if trainer.layout.leads:
+        write_json(file, rows / (time.monotonic() - started))
 
 
 @contextmanager
@@ -83,8 +110,8 @@ def run_rank(folder: str, secret: str = "") -> None:
     from tasks.launching import rendezvous
     from tasks.training.device import usable_gpus
 
-    rank = int(os.environ["HOROVOD_RANK"])
-    level = logging.WARNING if rank else logging.INFO
+    rank, job = int(os.environ["HOROVOD_RANK"]), Job.read(Path(folder, JOB))
+    level = logging.WARNING if rank or job.timed_steps else logging.INFO
     origin = tracing.Origin.read(Path(folder, ORIGIN)) if Path(folder, ORIGIN).is_file() else None
     configure(level, origin)
     spans = tracing.recording(Path(folder, f"rank-{rank}.jsonl"), origin, f"rank {rank}") if origin else nullcontext()
@@ -92,7 +119,7 @@ def run_rank(folder: str, secret: str = "") -> None:
         if secret:
             rendezvous.tell(secret)
         tuning.set_cycle(usable_gpus())
-        train(Job.read(Path(folder, JOB)), Path(folder, STOP))
+        train(job, Path(folder, STOP))
 
 
 @contextmanager

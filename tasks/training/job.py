@@ -37,6 +37,8 @@ class Job:
     checkpoints: Path | None = None  # a folder for checkpoints that outlives a stop; None: the output
     address: str = ""  # in a store, where ranks without a folder in common put checkpoints; "": they have `folder`
     spent: float = 0  # seconds of training before the engine begins, which are those of a TextCNN's word vectors
+    layout: str = ""  # why it has this number of ranks, if there was a choice
+    timed_steps: int = 0  # that are taken and timed in place of the training, to choose the number of ranks
 
     @property
     def folder(self) -> Path:

@@ -199,6 +199,7 @@ class Trainer:
             "ranks": self.layout.world,
             **({"mesh": self.layout.mesh._asdict()} if self.layout.divided else {}),
             "threads": torch.get_num_threads(),
+            **({"layout": self.job.layout} if self.job.layout else {}),
             "device": self.device.type,
             "precision": self.precision,
             "compression": self.job.experiment.communication.compression,

@@ -55,7 +55,7 @@ def test_an_experiment_is_frozen() -> None:
         ("training.ranks=all", "training.ranks: 'all' is not a number of ranks: write auto, or a whole number"),
         (
             "runtime.ranks_on=spark",
-            "runtime.ranks_on spark needs a number of ranks, but training.ranks auto counts the GPUs",
+            "runtime.ranks_on spark needs a number of ranks, but training.ranks auto is chosen for one",
         ),
         ("gate.pearson=0.5", "gate.pearson does not fit the classification task movie-reviews"),
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),

@@ -151,7 +151,8 @@ def _trained(result: Result) -> str:
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
     hardware = f"{ranks} x {threads} ({result['device']}, {result['precision']})"
-    return f"{result['rows_per_second']:,.0f} rows per second on {hardware}"
+    layout = f"; {result['layout']}" if "layout" in result else ""
+    return f"{result['rows_per_second']:,.0f} rows per second on {hardware}{layout}"
 
 
 def _evaluated(result: Result) -> str:

@@ -154,6 +154,11 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
     [
         ("train", done(TRAINED), "157 rows per second on 1 rank x 2 threads (cpu, bf16)"),
         (
+            "train",
+            done({**TRAINED, "layout": "as many as have written the checkpoint"}),
+            "157 rows per second on 1 rank x 2 threads (cpu, bf16); as many as have written the checkpoint",
+        ),
+        (
             "preprocess",
             done({"rows": {"train": 9}, "mean_length": {"train": 26.6}}),
             "9 train rows; 27 tokens per row of train",
