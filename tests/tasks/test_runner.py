@@ -26,6 +26,8 @@ from tasks.context import Context, Outcome
 from tests.spans import read_spans
 
 EXPERIMENT = load("movies")
+#: What takes long to import, and no stage needs to find its artifact.
+WORK = ["torch", "transformers", "pyspark", "great_expectations", "pandas", "matplotlib", "mlflow", "sklearn"]
 
 
 @pytest.fixture
@@ -303,12 +305,18 @@ def test_a_command_that_cannot_be_meant_is_bad_input(
     assert message in caplog.text and "Traceback" not in caplog.text
 
 
-def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
-    done = _command(tmp_path, "validate", "--run", str(tmp_path / "runs" / "first"))
+def test_the_last_line_on_stdout_is_the_result_and_what_is_found_imports_nothing_for_the_work(tmp_path: Path) -> None:
+    arguments = "validate", "--run", str(tmp_path / "runs" / "first")
+    done = _command(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["stage"] == "validate"
     assert Path(result["artifact"], "manifest.json").is_file()
+    code = f"import sys; from tasks.__main__ import main; assert not main({arguments}); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    line, modules = found.stdout.splitlines()
+    assert json.loads(line)["artifact"] == result["artifact"] and "tasks.stages.pipeline.validate.stage" in modules
+    assert not set(WORK) & set(modules.split())
 
 
 def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,10 +339,10 @@ def test_no_stage_lacks_a_plan_by_mistake() -> None:
     assert [name for name in STAGES if has(name, "committed")] == ["ingest"]
 
 
-def test_a_stage_that_is_done_imports_nothing_of_its_work() -> None:
+@pytest.mark.parametrize("then", ["", "; tasks.stages.pipeline.pretrain.stage.run(None, '')"], ids=["found", "no text"])
+def test_a_stage_without_work_imports_nothing_for_it(then: str) -> None:
     stages = [f"{package}.stage" for package in runner._PACKAGES.values()]
-    work = ["torch", "transformers", "pyspark", "great_expectations", "pandas", "matplotlib", "mlflow"]
-    code = f"import sys, {', '.join(stages)}; print(sorted(sys.modules.keys() & {work}))"
+    code = f"import sys, {', '.join(stages)}{then}; print(sorted(sys.modules.keys() & {WORK}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

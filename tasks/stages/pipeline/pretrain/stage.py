@@ -33,14 +33,14 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 def run(context: Context, plan: str) -> Outcome:
     """Write blocks/ (token ids), model/ (the encoder), metrics.jsonl and training.json, if there is a text."""
+    if not plan:
+        log.info("no pre-training, because pretraining.text is not set")
+        return Outcome({"pretrained": False})
     from tasks.launching.launch import launch
     from tasks.training.job import Job
     from tasks.training.sampler import planned_steps
 
     experiment = context.experiment
-    if not plan:
-        log.info("no pre-training, because pretraining.text is not set")
-        return Outcome({"pretrained": False})
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     counts = _cut(experiment, encoder, context.output / "blocks")
     job = Job(
