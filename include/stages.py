@@ -153,7 +153,7 @@ _PIPELINE = (
         "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
     ),
     Stage(
-        "package", 8, "write the model in faster forms, check and time them", ("packaging",),
+        "package", 9, "write the model in faster forms, check and time them", ("packaging",),
         ("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
@@ -173,7 +173,7 @@ _LIFECYCLE = (
     ),
     Stage("champion", 3, "find the champion in the registry and check its files", _REGISTERED, mlflow=True),
     Stage(
-        "challenge", 3, "compare the model with the champion",
+        "challenge", 4, "compare the model with the champion",
         tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
         ("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         limits={"memory": "6g", "cpus": 8},  # it holds two models
@@ -183,12 +183,12 @@ _LIFECYCLE = (
         ("train", "evaluate", "gate", "package", "challenge"), mlflow=True,
     ),
     Stage(
-        "promote", 2, "make the model the champion",
+        "promote", 3, "make the model the champion",
         (*_REGISTERED, *(f"retraining.{name}" for name in ("approval", "trial_texts", "min_agreement"))),
         ("challenge", "register"), mlflow=True, promotes=True,
     ),
     Stage(
-        "rollback", 1, "make the champion before this one the champion again", _REGISTERED, mlflow=True, promotes=True,
+        "rollback", 2, "make the champion before this one the champion again", _REGISTERED, mlflow=True, promotes=True,
     ),
 )  # fmt: skip
 _LABELING = (

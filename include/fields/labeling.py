@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from include.fields.base import Section, Share, has_login
+from include.fields.results import FormName
 
 #: What the address of a database begins with.
 JDBC = "jdbc:"
@@ -91,6 +92,11 @@ class Serving(Section):
         "",
         description="The folder of a package, such as work/artifacts/package/KEY. If empty, the service answers with "
         "the champion, and with each new one as soon as there is one.",
+    )
+    form: FormName = Field(
+        "auto",
+        description="The form of the package that answers. auto: the one that this processor computes and that was the "
+        "fastest with one client and with 32 when the model was packaged.",
     )
     host: str = Field("127.0.0.1", description="The address that the service listens on.")
     port: int = Field(8000, ge=0, le=65535, description="The port that the service listens on; 0 for any free port.")

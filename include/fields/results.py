@@ -11,6 +11,8 @@ from include.fields.base import Section, Share
 # Correlations may be negative, hence the lower bound of -1 for every metric.
 _Value = Annotated[float, Field(ge=-1, le=1)]
 _Threshold = _Value | None
+#: The form that computes a package's model: a name, or auto for the fastest where it is used.
+FormName = Literal["auto", "torch-fp32", "onnxruntime-fp32", "onnxruntime-int8", "openvino-fp32", "openvino-bf16"]
 
 
 class Gate(Section):
@@ -85,11 +87,11 @@ class Prediction(Section):
     batch_tokens: int = Field(
         2048, ge=512, le=2**24, description="Maximum number of tokens per batch with padding. For batching tokens."
     )
-    backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
-        "fastest",
-        description="What computes the model. fastest: the fastest form in the package that this processor computes; "
-        "torch: exactly what transformers computes from the model's folder, in fp32; onnxruntime, openvino: the "
-        "fastest form of that library. A model that is not a package has only torch.",
+    form: FormName = Field(
+        "auto",
+        description="The form of the package that computes the labels. auto: the one that this processor computes and "
+        "that was the fastest on one thread when the model was packaged; torch-fp32: exactly what transformers "
+        "computes from the model's folder. A model that is not a package has only torch-fp32.",
     )
     escape_formulas: bool = Field(
         False,

@@ -6,6 +6,7 @@ OpenVINO takes tens of milliseconds for the first batch of every shape, so there
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +24,11 @@ Form = dict[str, Any]
 MODEL = "model"
 #: Short lengths are multiples of STEP.
 STEP = 4
+#: What forms are used for, and the measurements in package.json that say how fast they are there.
+Use = Literal["prediction", "serving"]
+USES: dict[Use, tuple[str, ...]] = {"prediction": ("one_thread",), "serving": ("one_client", "many_clients")}
+#: Forms are equally fast if their speeds differ by no more than this share.
+NEAR = 0.03
 _ENGINES = ("torch", "onnxruntime", "openvino")
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
 #: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
@@ -33,11 +39,13 @@ _OWN = {
 }
 
 
-def computable(form: Form) -> bool:
-    """Return whether the library of a form is installed, and the processor computes in its precision."""
+def obstacle(form: Form) -> str:
+    """Return why a form cannot be computed here; "" if it can."""
     if form["engine"] not in _ENGINES or not find_spec(form["engine"]):
-        return False
-    return form["engine"] != "openvino" or computes(form["precision"])
+        return f"{form['engine']} is not installed here"
+    if form["engine"] == "openvino" and not computes(form["precision"]):
+        return f"this processor does not compute in {form['precision']}"
+    return ""
 
 
 def computes(precision: str) -> bool:
@@ -47,9 +55,21 @@ def computes(precision: str) -> bool:
     return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
-def fastest(forms: Iterable[Form]) -> Form:
-    """Return the form with the highest speed relative to PyTorch, of one or more."""
-    return max(forms, key=lambda form: float(form["times_torch"]))
+def times_torch(form: Form, use: Use) -> float:
+    """Return the speed of a form for a use, relative to PyTorch: the geometric mean of what was measured for it."""
+    return math.prod(float(form["speeds"][name]["times_torch"]) for name in USES[use]) ** (1 / len(USES[use]))
+
+
+def fastest(forms: Iterable[Form], use: Use) -> Form:
+    """Return the fastest form for a use, of one or more; at nearly equal speed rather one without PyTorch.
+
+    PyTorch takes a second to import, and several hundred megabytes.
+    """
+    speeds = [(times_torch(form, use), form) for form in forms]
+    near = (1 - NEAR) * max(speed for speed, _ in speeds)
+    return max((pair for pair in speeds if pair[0] >= near), key=lambda pair: (pair[1]["engine"] != "torch", pair[0]))[
+        1
+    ]
 
 
 def file_of(folder: Path, form: Mapping[str, Any]) -> Path:

@@ -118,13 +118,18 @@ class PackagedModel:
 
     def compute(self, encodings: Sequence[Encoding]) -> Array:
         """Compute the logits of inputs as one batch, float32 [inputs, outputs]."""
-        shape = len(encodings), max(map(len, encodings))
-        ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
-        for row, encoding in enumerate(encodings):
-            length = len(encoding)
-            ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
-        logits: Array = self.backend.logits(ids, mask, segments)
+        logits: Array = self.backend.logits(*padded(encodings))
         return logits
+
+
+def padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
+    """Return the ids, the attention mask and the segments of inputs as one batch, int64 [inputs, longest]."""
+    shape = len(encodings), max(map(len, encodings))
+    ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
+    return ids, mask, segments
 
 
 def _open_form(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.encoder.loading import load_trained, read_head
 from tasks.encoder.models import Classifier
-from tasks.inference.packaged_backends import MODEL, Form, backend_of, computable, fastest, file_of
+from tasks.inference.chosen_form import choose
+from tasks.inference.packaged_backends import MODEL, backend_of, file_of
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Backend
 
@@ -32,16 +32,16 @@ class TrainedModel:
     @classmethod
     def of(cls, folder: Path, prediction: Prediction) -> Self:
         """Choose a form of a package, or of a model in transformers' format, which PyTorch alone computes."""
-        folder, wanted = folder.absolute(), prediction.backend
+        folder = folder.absolute()
         if not is_package(folder):
-            if wanted not in ("fastest", "torch"):
+            if prediction.form not in ("auto", "torch-fp32"):
                 raise BadInput(
-                    f"{folder} is no package, so only PyTorch computes it: write prediction.backend=torch, or name the "
-                    "folder of a package"
+                    f"{folder} is no package, so it has no prediction.form {prediction.form}: write auto or "
+                    "torch-fp32, or name the folder of a package"
                 )
             return cls(str(folder), str(folder))
-        form, file = _chosen(folder / DESCRIPTION, wanted)
-        return cls(str(folder / MODEL), str(file), form["engine"], form["precision"])
+        form = choose(folder, "prediction", prediction.form)
+        return cls(str(folder / MODEL), str(file_of(folder, form)), form["engine"], form["precision"])
 
     @property
     def form(self) -> str:
@@ -64,37 +64,18 @@ class TrainedModel:
         folder, file = (str(root / Path(path).relative_to(self.root)) for path in (self.folder, self.file))
         return replace(self, folder=folder, file=file)
 
-    def open(self, threads: int) -> Backend:
-        """Load the form, with a number of CPU threads."""
+    def open(self, threads: int, streams: int = 1) -> Backend:
+        """Load the form, with a number of CPU threads for each of the calls that compute at a time, its streams."""
         if self.engine == "torch":
             return TorchBackend(load_trained(Path(self.file)), threads)
         longest = read_head(Path(self.folder)).max_length
-        backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads)
+        backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads, streams)
         return backend
 
 
 def is_package(folder: Path) -> bool:
     """Return whether a folder is that of a package."""
     return (folder / DESCRIPTION).is_file() and (folder / MODEL / "config.json").is_file()
-
-
-def _chosen(description: Path, wanted: str) -> tuple[Form, Path]:
-    """Return the fastest offered form of a backend that this processor can compute, and its file."""
-    try:
-        forms: list[Form] = json.loads(description.read_bytes())["forms"]
-        offered = [form for form in forms if form["offered"] and computable(form)]
-        found = [form for form in offered if wanted in ("fastest", form["engine"])]
-        if found:
-            form = fastest(found)
-            return form, file_of(description.parent, form)
-        unable = ["this processor does not compute in it"]
-        why = [f"{one['name']}: {'; '.join(one['reasons'] or unable)}" for one in forms if one["engine"] == wanted]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{description} is damaged ({error!r}): package the model again") from error
-    choice = ", ".join(sorted({form["engine"] for form in offered}))
-    raise BadInput(
-        f"{description.parent} has no form for prediction.backend={wanted} ({'; '.join(why)}): choose one of {choice}"
-    )
 
 
 class TorchBackend:

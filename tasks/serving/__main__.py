@@ -97,10 +97,11 @@ def _check_address(host: str, port: int) -> None:
 
 
 async def _load(service: Service, experiment: Experiment, home: Path) -> None:
-    if experiment.serving.model:
-        folder = user_folder(experiment.serving.model)
+    serving = experiment.serving
+    if serving.model:
+        folder = user_folder(serving.model)
         await service.use(
-            await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, experiment.serving.threads)
+            await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, serving.threads, serving.form)
         )
     else:
         run = Run(home / "runs/serve")

@@ -106,7 +106,8 @@ class AliasWatch:
         package = load_package(version, self._store)
         if package is None:
             raise BadInput(f"{version} has no package: retrain, or register the run again after the stage package")
-        return open_model(package.path, version.model, version.number, self._service.serving.threads)
+        serving = self._service.serving
+        return open_model(package.path, version.model, version.number, serving.threads, serving.form)
 
     def _tell(self, message: str) -> None:
         if message != self._told:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from include.fields.results import FormName
 from include.stages import BadInput
 from tasks.encoder.spec import described_head, read_values
+from tasks.inference.capacity import Capacity
+from tasks.inference.chosen_form import choose
 from tasks.inference.examples import EXAMPLES, check_examples
-from tasks.inference.packaged_backends import MODEL, Form, computable, fastest, padded_length
+from tasks.inference.packaged_backends import MODEL, padded_length
 from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
 
 #: Maximum number of tokens and rows of the batches that warm a model. OpenVINO takes milliseconds more for the first
@@ -29,6 +31,7 @@ class ServedModel:
     version: str  # in the registry; of a folder the key of the package
     form: str  # what computes, such as "openvino-bf16"
     package: PackagedModel
+    capacity: Capacity | None = None
 
     def shapes(self, batch_tokens: int) -> list[tuple[int, int]]:
         """Return the shapes of batches, [rows, tokens], of which the first takes much longer than later ones."""
@@ -50,8 +53,8 @@ def threads_of(wanted: int) -> int:
     return wanted or len(os.sched_getaffinity(0))
 
 
-def open_model(folder: Path, name: str, version: str, threads: int) -> ServedModel:
-    """Load the fastest form of a package that this machine can compute, and check its answers to the examples.
+def open_model(folder: Path, name: str, version: str, threads: int, wanted: FormName = "auto") -> ServedModel:
+    """Load the wanted form of a package, or the fastest for a service, and check its answers to the examples.
 
     It is called from `threads_of(threads)` threads, and computes each call in one.
     """
@@ -63,7 +66,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
             "it is registered, register and promote it again"
         )
     try:
-        form = _fastest(folder, json.loads((folder / DESCRIPTION).read_bytes())["forms"])
+        form = str(choose(folder, "serving", wanted)["name"])
         package = PackagedModel(folder, form, 1, _in_torch, threads_of(threads))
         _check_head(package, folder / MODEL)
         check_examples(package, form, folder)
@@ -71,7 +74,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
         raise
     except Exception as error:  # whatever a damaged file makes a library raise
         raise BadInput(f"{folder} cannot be loaded ({error!r:.500}): package the model again") from error
-    return ServedModel(name, version, form, package)
+    return ServedModel(name, version, form, package, Capacity.of(folder, form))
 
 
 def _in_torch(model: Path) -> Any:
@@ -91,15 +94,3 @@ def _check_head(package: PackagedModel, model: Path) -> None:
             f"{model.parent / DESCRIPTION} describes a {package.kind} of {package.labels}, but {model} is a "
             f"{head.kind} of {labels}: package the model again"
         )
-
-
-def _fastest(folder: Path, forms: list[Form]) -> str:
-    offered = [form for form in forms if form["offered"]]
-    found = [form for form in offered if computable(form)]
-    if not found:
-        libraries = ", ".join(sorted({form["engine"] for form in offered}))
-        raise BadInput(
-            f"{folder} offers only forms of {libraries}, which cannot be computed here: package the model on a machine "
-            "where onnxruntime or OpenVINO agrees with PyTorch"
-        )
-    return str(fastest(found)["name"])

@@ -16,6 +16,7 @@ from typing import Any
 
 from include.answers import SAME_SCORE
 from include.fields.labeling import Serving
+from tasks.inference.capacity import compared
 from tasks.serving.batcher import Batcher
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown
@@ -67,6 +68,7 @@ class Service:
             gc.freeze()
         self.metrics.serves(model.name, model.version, model.form)
         log.info("version %s of %s answers from now on", model.version, model.name)
+        _log_capacity(model, before)
         self._retire(before)
 
     async def challenge(self, model: ServedModel) -> None:
@@ -75,6 +77,7 @@ class Service:
         self.dismiss()
         self._challenger = lane
         log.info("version %s of %s is tried out from now on", model.version, model.name)
+        _log_capacity(model, self._champion)
 
     def dismiss(self) -> None:
         """Stop trying a model out."""
@@ -160,6 +163,14 @@ class Service:
         task = asyncio.create_task(work)
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
+
+
+def _log_capacity(model: ServedModel, other: Lane | None) -> None:
+    """Say how many more or fewer texts are answered with a model than with another one."""
+    if other is not None:
+        names = f"version {model.version}", f"version {other.model.version}"
+        if words := compared(model.capacity, names[0], other.model.capacity, names[1]):
+            log.info("%s", words)
 
 
 def share(identity: str) -> float:

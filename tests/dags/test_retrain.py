@@ -245,7 +245,7 @@ def test_a_verdict_from_before_there_was_a_field_counts(home: Path) -> None:
     made(earlier, "promote")
     (file,) = home.glob("runs/*earlier*/run.json")
     record = json.loads(file.read_text())
-    del record["experiment"]["preprocessing"]["long"], record["experiment"]["prediction"]["backend"]
+    del record["experiment"]["preprocessing"]["long"], record["experiment"]["prediction"]["form"]
     file.write_text(json.dumps(record))
     with pytest.raises(AirflowSkipException, match="nothing new"):
         _news(now)
@@ -296,7 +296,9 @@ def compared(now: Any, champion: dict[str, float] | None, apart: dict[str, Any])
     """Let the run have an evaluation and a challenge: the folder of the challenge."""
     made(now, "ingest", data=VERSION)
     made(now, "evaluate")
-    found = {"words": "Undecided.", "metrics": {"model": {"accuracy": 0.9}, "champion": champion}, "apart": apart}
+    capacity = "With 32 clients, the new model answers 3.70 times as many texts."
+    metrics = {"model": {"accuracy": 0.9}, "champion": champion}
+    found = {"words": "Undecided.", "metrics": metrics, "apart": apart, "capacity": capacity if champion else ""}
     return made(now, "challenge", files={"challenge.json": json.dumps(found)}).path
 
 
@@ -305,6 +307,7 @@ def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> 
     row = {"sentences": ["a `fine` *film*"], "label": "positive", "prediction": "negative"}
     compared(now, {"accuracy": 0.91}, {"Only the champion is right": {"count": 1234, "rows": [row] * 7}})
     text = request_body(now, 48)
+    assert "With 32 clients, the new model answers 3.70 times as many texts" in text
     assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
     assert "**Only the champion is right** (5 of 1,234 rows)" in text
     assert text.count("- `a 'fine' *film*`: positive, predicted as negative") == 5

@@ -71,7 +71,7 @@ def test_the_tasks_of_a_run(stream: DAG) -> None:
 
 def test_the_form_describes_rows_model_and_limits(stream: DAG) -> None:
     offered = {"streaming.source", "streaming.folder", "streaming.brokers", "streaming.topic", "streaming.model"}
-    offered |= {"streaming.window_rows", "prediction.backend", "dataset.name", "dataset.max_length_drift"}
+    offered |= {"streaming.window_rows", "prediction.form", "dataset.name", "dataset.max_length_drift"}
     assert offered <= set(stream.params)
     assert not {"streaming.continuous", "streaming.interval", "dataset.drop", "data.task"} & set(stream.params)
     sent = {"experiment": "retrain", "streaming.text": "review", "dataset.max_label_drift": 0.2}

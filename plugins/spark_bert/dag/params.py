@@ -44,7 +44,7 @@ _COMMON = (
     *("communication.strategy", "communication.compression", "gate", "submission"),
     *("scoring.input", "scoring.table", "scoring.driver", "scoring.text", "scoring.text2", "scoring.model"),
     *("streaming.name", "streaming.source", "streaming.folder", "streaming.brokers", "streaming.topic"),
-    *("streaming.text", "streaming.text2", "streaming.model", "prediction.backend", "dataset.name", "dataset.drop"),
+    *("streaming.text", "streaming.text2", "streaming.model", "prediction.form", "dataset.name", "dataset.drop"),
     *("retraining.start", "retraining.margin", "retraining.trial_texts", "retraining.approval", "retention"),
     *("runtime.spark_master", "runtime.download"),
 )

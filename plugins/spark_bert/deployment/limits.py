@@ -54,7 +54,7 @@ def out_of_memory(stage: str) -> str:
     example = f"""{VARIABLE}='{{"{stage}": {{"memory": "{limit * 2}m"}}}}'"""
     less = "reduce training.batch_size or training.ranks in the experiment"
     if "prediction" in STAGES[stage].reads:
-        less = "write prediction.backend=torch in the experiment: its workers share the weights"
+        less = "write prediction.form=torch-fp32 in the experiment: its workers share the weights"
     return (
         f"{stage} ran out of memory: its container's limit is {limit} MiB. Raise it, for example with {example}, or "
         f"{less}"

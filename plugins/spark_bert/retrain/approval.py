@@ -87,6 +87,7 @@ def request_body(context: Context, hours: float) -> str:
     lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | challenger | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
+    lines += ["", found["capacity"]] if found.get("capacity") else []
     lines += _trial(context["ti"].xcom_pull(task_ids="trial"))
     pages = {
         "Report": ("evaluate", "report.html"),

@@ -14,7 +14,7 @@ from spark_bert.web.links import LINKS
 
 _INDENT = 12
 _EXACT = "torch-fp32"  # the form that computes what transformers computes
-_INEXACT = "whose answers to near-ties may differ from transformers'; prediction.backend=torch computes the same"
+_INEXACT = "whose answers to near-ties may differ from transformers'; prediction.form=torch-fp32 computes the same"
 _KINDS = ("tfidf", "textcnn", "frozen", "encoder")  # of models, the simplest first
 Result = Mapping[str, Any]
 
@@ -172,9 +172,14 @@ def _check(check: Result) -> str:
 
 
 def _packaged(result: Result) -> str:
-    served = next(form for form in result["forms"] if form["name"] == result["served"])
-    offered = sum(form["offered"] for form in result["forms"])
-    return f"{served['name']}, {served['times_torch']:.2f} times PyTorch; {offered} of {len(result['forms'])} offered"
+    forms = {form["name"]: form for form in result["forms"]}
+    predicts, served = forms[result["predicts"]], forms[result["served"]]
+    times = predicts["speeds"]["one_thread"]["times_torch"], served["speeds"]["many_clients"]["times_torch"]
+    offered = sum(form["offered"] for form in forms.values())
+    return (
+        f"{predicts['name']} predicts at {times[0]:.2f} times the speed of PyTorch, {served['name']} serves at "
+        f"{times[1]:.2f} times; {offered} of {len(forms)} forms offered"
+    )
 
 
 def _predicted(result: Result) -> str:

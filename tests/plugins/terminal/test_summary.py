@@ -23,9 +23,10 @@ CHECKS: list[dict[str, Any]] = [
 GATE = {"files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
 PACKAGED = {
     "served": "onnx",
+    "predicts": "torch",
     "forms": [
-        {"name": "torch", "offered": True, "times_torch": 1.0},
-        {"name": "onnx", "offered": True, "times_torch": 1.5},
+        {"name": "torch", "offered": True, "speeds": {"one_thread": {"times_torch": 1.0}}},
+        {"name": "onnx", "offered": True, "speeds": {"many_clients": {"times_torch": 1.5}}},
         {"name": "bf16", "offered": False},
     ],
 }
@@ -181,7 +182,11 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             "perplexity undefined, 12 blocks per second",
         ),
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
-        ("package", done(PACKAGED), "onnx, 1.50 times PyTorch; 2 of 3 offered"),
+        (
+            "package",
+            done(PACKAGED),
+            "torch predicts at 1.00 times the speed of PyTorch, onnx serves at 1.50 times; 2 of 3 forms offered",
+        ),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
         ("predict", done({"rows": 0, "files": {}}), "nothing, because there is no test file"),
         ("export", done({"rows": 0, "files": {}}), "nothing, because there is no test file"),

@@ -18,7 +18,6 @@ from include.artifacts import write_json
 from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.loading import load_trained
-from tasks.inference import packaged_backends
 from tasks.inference.examples import write_examples
 from tasks.inference.labeler import Labeler
 from tasks.inference.packaged_model import PackagedModel
@@ -27,11 +26,16 @@ from tasks.inference.trained_model import TorchBackend, TrainedModel
 from tasks.serving.served_model import open_model
 from tasks.staging import Staging, below, fetched
 from tests.tasks.encoder.samples import edit_config
-from tests.tasks.stages.pipeline.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
+from tests.tasks.stages.pipeline.package.packages import (
+    CLASSES,
+    SENTENCES,
+    packaged,
+    speeds_of,
+    trained,
+    unchanged_package,
+)
 
-FORMS = {
-    "torch": "torch-fp32", "onnxruntime": "onnxruntime-fp32", "openvino": "openvino-fp32", "fastest": "openvino-fp32",
-}  # fmt: skip
+FORMS = {"auto": "openvino-fp32"} | {name: name for name in ("torch-fp32", "onnxruntime-fp32", "openvino-fp32")}
 
 #: Token ids, attention mask and segments of a batch.
 ONE_ROW = (np.array([[2, 6, 9, 3]]), np.ones((1, 4), np.int64), np.zeros((1, 4), np.int64))
@@ -44,13 +48,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     described = json.loads((folder / "package.json").read_text())
     for form in described["forms"]:
         form["offered"] = form["name"] in FORMS.values()
-        form["times_torch"] = 3.0 if form["name"] == "openvino-fp32" else 1.0
+        form["speeds"] = speeds_of(3.0 if form["name"] == "openvino-fp32" else 1.0)
     write_json(folder / "package.json", described)
     return folder
 
 
-def prediction(backend: str) -> Prediction:
-    return Prediction.model_validate({"backend": backend})
+def prediction(form: str) -> Prediction:
+    return Prediction.model_validate({"form": form})
 
 
 def described(folder: Path, forms: list[dict[str, Any]]) -> Path:
@@ -64,27 +68,29 @@ def described(folder: Path, forms: list[dict[str, Any]]) -> Path:
 def form(engine: str, precision: str, speed: float, reason: str = "") -> dict[str, Any]:
     file, reasons = f"{engine}/{precision}", [reason] if reason else []
     said = {"name": f"{engine}-{precision}", "engine": engine, "precision": precision, "file": file}
-    return {**said, "offered": not reason, "reasons": reasons, "times_torch": speed}
+    return {**said, "offered": not reason, "reasons": reasons, "speeds": speeds_of(speed)}
 
 
-@pytest.mark.parametrize("backend", FORMS)
-def test_every_backend_gives_the_logits_of_the_trained_model(package: Path, backend: str) -> None:
-    model = TrainedModel.of(package, prediction(backend))
-    plain = TrainedModel.of(package / "model", prediction("torch"))
-    assert (model.form, plain.form) == (FORMS[backend], "torch-fp32")
+@pytest.mark.parametrize("wanted", FORMS)
+def test_every_form_gives_the_logits_of_the_trained_model(package: Path, wanted: str) -> None:
+    model = TrainedModel.of(package, prediction(wanted))
+    plain = TrainedModel.of(package / "model", prediction("torch-fp32"))
+    assert (model.form, plain.form) == (FORMS[wanted], "torch-fp32")
     texts = [(text,) for text in SENTENCES]
     one, other = (np.concatenate(list(Runner(Path(m.folder), m.open(1)).logits(texts))) for m in (model, plain))
     np.testing.assert_allclose(one, other, atol=1e-4)
     assert one.std() > 0.1
 
 
-@pytest.mark.parametrize(("backend", "form"), [("torch", set()), ("onnxruntime", {"onnx"}), ("openvino", {"openvino"})])
+@pytest.mark.parametrize(
+    ("wanted", "needed"), [("torch-fp32", set()), ("onnxruntime-fp32", {"onnx"}), ("openvino-fp32", {"openvino"})]
+)
 def test_executors_get_what_a_form_needs(
-    spark: SparkSession, bucket: str, package: Path, tmp_path: Path, backend: str, form: set[str]
+    spark: SparkSession, bucket: str, package: Path, tmp_path: Path, wanted: str, needed: set[str]
 ) -> None:
     shutil.copytree(package, tmp_path / "package")
-    model = TrainedModel.of(tmp_path / "package", prediction(backend))
-    labeler = Labeler.of(Staging(below(bucket, backend)), model, prediction(backend), "v1")
+    model = TrainedModel.of(tmp_path / "package", prediction(wanted))
+    labeler = Labeler.of(Staging(below(bucket, wanted)), model, prediction(wanted), "v1")
     shutil.rmtree(tmp_path / "package")
 
     def label(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,33 +107,13 @@ def test_executors_get_what_a_form_needs(
     )))  # fmt: skip
     assert found["prediction"].to_pylist() == logits.argmax(1).tolist() and found["text"].to_pylist() == SENTENCES
     assert set(found["model_version"].to_pylist()) == {"v1"}
-    assert set(found["there"][0].as_py()) - {"package"} == form | {"model"}
-
-
-@pytest.mark.parametrize(("can", "expected"), [(True, "openvino-bf16"), (False, "onnxruntime-fp32")])
-def test_a_form_that_this_processor_does_not_compute_is_not_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool, expected: str
-) -> None:
-    monkeypatch.setattr(packaged_backends, "computes", lambda precision: can or precision != "bf16")
-    folder = described(
-        tmp_path, [form("openvino", "bf16", 3), form("onnxruntime", "fp32", 2), form("torch", "fp32", 1)]
-    )
-    assert TrainedModel.of(folder, prediction("fastest")).form == expected
-
-
-def test_a_backend_without_an_offered_form_is_refused_with_the_reason(tmp_path: Path) -> None:
-    folder = described(
-        tmp_path, [form("openvino", "fp32", 1, "it cannot be written: too odd"), form("torch", "fp32", 1)]
-    )
-    message = r"has no form for prediction.backend=openvino \(openvino-fp32: .*too odd\): choose one of torch"
-    with pytest.raises(BadInput, match=message):
-        TrainedModel.of(folder, prediction("openvino"))
+    assert set(found["there"][0].as_py()) - {"package"} == needed | {"model"}
 
 
 def test_a_model_without_a_package_has_only_pytorch(package: Path) -> None:
-    with pytest.raises(BadInput, match=r"is no package, so only PyTorch computes it: write prediction.backend=torch"):
-        TrainedModel.of(package / "model", prediction("onnxruntime"))
-    assert TrainedModel.of(package / "model", prediction("fastest")).form == "torch-fp32"
+    with pytest.raises(BadInput, match=r"is no package, so it has no prediction.form openvino-bf16: write auto or"):
+        TrainedModel.of(package / "model", prediction("openvino-bf16"))
+    assert TrainedModel.of(package / "model", prediction("auto")).form == "torch-fp32"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"forms": [{"name": "torch-fp32"}]}'])
@@ -135,7 +121,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, package: Path, content: 
     unchanged_package(tmp_path, package / "model")
     (tmp_path / "package.json").write_text(content)
     with pytest.raises(BadInput, match=r"package\.json is damaged .*: package the model again"):
-        TrainedModel.of(tmp_path, prediction("fastest"))
+        TrainedModel.of(tmp_path, prediction("auto"))
 
 
 @pytest.mark.parametrize(
@@ -149,8 +135,8 @@ def test_a_damaged_description_is_named(tmp_path: Path, package: Path, content: 
 )
 def test_a_package_names_no_library_and_no_file_elsewhere(tmp_path: Path, values: dict[str, str]) -> None:
     folder = described(tmp_path, [{**form("onnxruntime", "fp32", 1), **values}])
-    with pytest.raises(BadInput, match=r"package\.json is damaged|has no form for prediction\.backend=fastest"):
-        TrainedModel.of(folder, prediction("fastest"))
+    with pytest.raises(BadInput, match=r"package\.json is damaged|has no form for this machine"):
+        TrainedModel.of(folder, prediction("auto"))
     with pytest.raises(BadInput):
         open_model(folder, "", "", 1)
     with pytest.raises((ValueError, KeyError)):
@@ -171,7 +157,7 @@ def test_no_code_of_a_package_is_ever_run(tmp_path: Path, kind: str) -> None:
     edit_config(folder / "model", model_type=kind, auto_map=names)
     loads: list[Callable[[], Any]] = [
         lambda: open_model(folder, "", "", 1).package.backend,
-        lambda: TrainedModel.of(folder, prediction("fastest")).open(1),
+        lambda: TrainedModel.of(folder, prediction("auto")).open(1),
         lambda: PackagedModel(folder).backend,
     ]
     for load in loads:

@@ -67,6 +67,7 @@ def test_a_new_champion_answers_and_no_request_is_lost(tmp_path: Path, made: Art
     assert {reply.status for reply in replies} == {200}
     versions = [reply.value["model"]["version"] for reply in replies]
     assert set(versions) == {"1", "2"} and set(versions[asked + 6 :]) == {"2"}
+    process.said("With 32 clients, version 2", "times as many texts per second as version 1")
     promote(tmp_path, first)  # as a rollback does
     await_version(process.client, "1")
     assert process.stop() == 0

@@ -91,6 +91,7 @@ class Verdict:
         champion: The content of champion.json.
         metrics: All metrics of "model" and "champion"; None where one is undefined, and for a missing champion.
         whole: The comparison over all dev rows; None if there is no champion.
+        capacity: How many more or fewer texts the service answers, as a sentence; "" if the packages do not say.
     """
 
     outcome: paired.Outcome | Literal["first"]
@@ -101,6 +102,7 @@ class Verdict:
     slices: dict[str, MarginCheck]
     costs: list[Cost]
     reasons: list[str]
+    capacity: str
 
     @property
     def passed(self) -> bool:
@@ -142,12 +144,18 @@ class Verdict:
             "metric": self.metric,
             "metrics": {name: values and values[self.metric] for name, values in self.metrics.items()},
             "reasons": self.reasons,
+            "capacity": self.capacity,
             "files": {"challenge": "challenge.html"},
         }
 
 
 def judge(
-    model: ScoredSplit, champion: ScoredSplit | None, named: Mapping[str, str], costs: list[Cost], options: Retraining
+    model: ScoredSplit,
+    champion: ScoredSplit | None,
+    named: Mapping[str, str],
+    costs: list[Cost],
+    options: Retraining,
+    capacity: str = "",
 ) -> Verdict:
     """Compare the challenger with the champion, which champion.json names, and its costs with their budgets.
 
@@ -162,7 +170,7 @@ def judge(
     held = [one.reason for one in (whole, *slices.values()) if one is not None]
     reasons = [reason for reason in (*held, *(cost.reason for cost in costs)) if reason]
     outcome = whole.outcome if whole else "first"
-    return Verdict(outcome, named, model.task.metric, metrics, whole, slices, costs, reasons)
+    return Verdict(outcome, named, model.task.metric, metrics, whole, slices, costs, reasons, capacity)
 
 
 def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[str, MarginCheck]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from include.artifacts import write_json
@@ -17,6 +18,14 @@ REMEDY = (
 )
 
 
+def _capacity(context: Context, champion: Mapping[str, str]) -> str:
+    """Say how many more or fewer texts the service answers with the new model than with the champion."""
+    from tasks.inference.capacity import Capacity, compared
+
+    before = Capacity.of(context.run.store.path("package", champion.get("package") or "none"))
+    return compared(Capacity.of(context.inputs["package"].path), "the new model", before, "the champion")
+
+
 def run(context: Context) -> Outcome:
     """Compare the new model with the champion, and write the evidence whether the model passes or is refused."""
     from tasks.stages.lifecycle.challenge import report
@@ -28,7 +37,7 @@ def run(context: Context) -> Outcome:
     models = load_models(context, named)
     model = models["model"].scored
     champion = models["champion"].scored if "champion" in models else None
-    verdict = judge(model, champion, named, costs(models, options), options)
+    verdict = judge(model, champion, named, costs(models, options), options, _capacity(context, named))
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
     apart = report.disagreements(model, champion)
     shown = {title: asdict(lost) for title, lost in apart.items()}

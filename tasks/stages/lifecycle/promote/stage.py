@@ -49,7 +49,7 @@ def run(context: Context, plan: Plan) -> Outcome:
             registry.remove_challenger(version)
             tags = version.tags
             known = Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
-            return _outcome(registry, version, known)
+            return _outcome(registry, version, known, outcome.get("capacity", ""))
         decision = _decided(context, version, outcome["outcome"], Answers.read(plan.answers))
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
         if decision.decision == "approved":
@@ -61,7 +61,7 @@ def run(context: Context, plan: Plan) -> Outcome:
         if decision.decision == "approved":
             registry.make_champion(version)  # comes last, so that every champion has a tag with its predecessor
         registry.remove_challenger(version)
-        return _outcome(registry, version, decision)
+        return _outcome(registry, version, decision, outcome.get("capacity", ""))
 
 
 def _entered(context: Context, registry: Champions) -> Version:
@@ -107,7 +107,7 @@ def _named(number: str) -> str:
     return f"version {number}" if number else "none"
 
 
-def _outcome(registry: Champions, version: Version, decision: Decision) -> Outcome:
+def _outcome(registry: Champions, version: Version, decision: Decision, capacity: str) -> Outcome:
     champion = registry.champion()
     promoted = champion == version
     replaces = champion.tags.get("replaces", "") if champion and promoted else ""
@@ -121,6 +121,7 @@ def _outcome(registry: Champions, version: Version, decision: Decision) -> Outco
         "decision": decision.decision,
         "by": decision.by,
         "reason": f"{version} is {became}: {decision.reason}",
+        "capacity": capacity if promoted else "",
     }
-    log.info("%s", result["reason"])
+    log.info("%s %s", result["reason"], result["capacity"])
     return Outcome(result)

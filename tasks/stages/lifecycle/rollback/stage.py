@@ -11,8 +11,9 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
+from tasks.inference.capacity import Capacity, compared
 from tasks.tracking.champions import Champions, champion_lock
-from tasks.tracking.loading import load
+from tasks.tracking.loading import PACKAGE, load
 from tasks.tracking.registry import ROLLED_BACK, Version, now
 
 #: The tag with the name of the run that has rolled back the version.
@@ -44,8 +45,17 @@ def run(context: Context, plan: str) -> Outcome:
         if champion == left and begun is None:
             registry.tag(left, {ROLLED_BACK: now(), BY: name})
         registry.make_champion(target)
-    log.info("the champion of %s is version %s again, no longer %s", registry.model, target.number, left.number)
-    return Outcome({"model": registry.model, "version": target.number, "left": left.number})
+    capacity = _capacity(context.run, target, left)
+    log.info(
+        "the champion of %s is version %s again, no longer %s. %s", registry.model, target.number, left.number, capacity
+    )
+    return Outcome({"model": registry.model, "version": target.number, "left": left.number, "capacity": capacity})
+
+
+def _capacity(run: Run, target: Version, left: Version) -> str:
+    """Say how many more or fewer texts the service answers from now on."""
+    new, old = (Capacity.of(run.store.path("package", each.tags.get(PACKAGE, "none"))) for each in (target, left))
+    return compared(new, f"version {target.number}", old, f"version {left.number}")
 
 
 def _begun(registry: Champions, name: str) -> Version | None:

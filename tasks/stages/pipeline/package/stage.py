@@ -40,9 +40,11 @@ def run(context: Context) -> Outcome:
         raise BadInput(f"{splits / 'dev'} contains no rows to check the forms on: add rows to the split")
     problems = write_forms(model, train.path / "model", dev, package)
     forms = measure_forms(task, dev, package, problems, limits)
-    served = fastest(form for form in forms if form["offered"])
+    offered = [form for form in forms if form["offered"]]
+    served, predicts = fastest(offered, "serving"), fastest(offered, "prediction")
     description = {
         "served": served["name"],
+        "predicts": predicts["name"],
         "columns": columns(task),
         "kind": task.kind,
         "labels": list(model.spec.label_names),
@@ -65,9 +67,12 @@ def run(context: Context) -> Outcome:
     form = next(form for form in FORMS if form.name == served["name"])
     write_mlflow_files(package, task, form, train.manifest.key)
     template = Path(__file__).with_name("package.html.j2")
-    page = render(template, run=context.run.folder.name, task=task.name, package=description, served=served)
+    page = render(
+        template, run=context.run.folder.name, task=task.name, package=description, served=served, predicts=predicts
+    )
     (package / PAGE).write_text(page, encoding="utf-8")
-    return Outcome({"served": served["name"], "forms": forms, "files": {"package": PAGE}})
+    chosen = {"served": served["name"], "predicts": predicts["name"]}
+    return Outcome({**chosen, "forms": forms, "files": {"package": PAGE}})
 
 
 def _write_examples(package: Path, dev: TokenTable) -> None:

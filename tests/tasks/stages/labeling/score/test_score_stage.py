@@ -229,7 +229,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
     assert table["prediction"].to_pylist() == expected(model, [(text,) for text in texts(80)])[0]
 
 
-def test_a_package_scores_with_the_backend_that_is_named(
+def test_a_package_scores_in_the_form_that_is_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # bf16 may be the fastest form on this processor, and agrees with PyTorch in fewer digits.
@@ -237,7 +237,7 @@ def test_a_package_scores_with_the_backend_that_is_named(
     package = packaged(tmp_path / "home").path
     pq.write_table(pa.table({"text": SENTENCES}), tmp_path / "in.parquet")
     scoring = {"input": str(tmp_path / "in.parquet"), "model": str(package)}
-    experiment = build({"scoring": scoring, "prediction": {"backend": "openvino"}}, "test")
+    experiment = build({"scoring": scoring, "prediction": {"form": "openvino-fp32"}}, "test")
     artifact = run_stage("score", experiment, Run(tmp_path / "runs/one"))
     assert artifact.manifest.result["form"] == "openvino-fp32"
     table = pq.read_table(artifact.path / "scored.parquet")

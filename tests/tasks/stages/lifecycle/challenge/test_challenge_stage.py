@@ -32,7 +32,7 @@ from tasks.stages.pipeline.evaluate.summary import score
 from tasks.stages.pipeline.package.forms import export_onnx
 from tests.tasks.encoder.samples import WORDS, label_sets, of_words, tiny_encoder, write_split
 from tests.tasks.stages.lifecycle.challenge.homes import ROWS, STSB, Home, changed, home, negate
-from tests.tasks.stages.pipeline.package.packages import unchanged_package
+from tests.tasks.stages.pipeline.package.packages import speeds_of, unchanged_package
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_the_latency_is_that_of_the_form_that_is_served(movies: Home, tmp_path: 
     said = json.loads(file.read_text())
     export_onnx(model, dev, package / "fp32.onnx")
     onnx = {"name": "onnx", "engine": "onnxruntime", "precision": "fp32", "file": "fp32.onnx", "offered": True}
-    onnx |= {"times_torch": 2, "reasons": []}
+    onnx |= {"speeds": speeds_of(2), "reasons": []}
     write_json(file, {**said, "served": "onnx", "forms": [*said["forms"], onnx]})
     found = load_challenger(task, dev, movies.model, package, evaluated)
     assert isinstance(found.served, OnnxBackend)

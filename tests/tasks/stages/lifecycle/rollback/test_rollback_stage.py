@@ -33,6 +33,8 @@ def test_every_run_goes_one_champion_back_until_the_first(
     assert main(["rollback", "--experiment", "movies", "--run", str(tmp_path / "runs/one")]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (result["model"], result["version"], result["left"]) == (MODEL, "2", "3") and champion(third) == "2"
+    times = "version 2 (torch-fp32) answers 1.00 times as many texts per second as version 3 (torch-fp32)"
+    assert result["capacity"] == f"With 32 clients, {times}: 90 and 90 on EPYC, where they were packaged."
     assert version(third, "3").tags["rolled_back"] and "rolled_back" not in version(third, "2").tags
     assert main(["rollback", "--run", str(tmp_path / "runs/one")]) == 0 and champion(third) == "2"
     stage("rollback", back(tmp_path, "two"))

@@ -21,6 +21,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.models import Classifier, predict_logits
 from tasks.encoder.spec import THRESHOLDS, HeadSpec
+from tasks.inference.packaged_backends import USES
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tests.tasks.encoder.families import family
@@ -103,10 +104,21 @@ def unchanged_package(folder: Path, model: Path) -> None:
     """Write a package that offers the model as it is, and nothing else."""
     shutil.copytree(model, folder / "model")
     form = {"name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True}
-    form |= {"times_torch": 1, "reasons": []}
-    said = {"served": "torch-fp32", "columns": ["sentence"], "labels": list(CLASSES.label_names), "max_length": 128}
+    form |= {"speeds": speeds_of(1), "reasons": []}
+    said = {
+        "served": "torch-fp32",
+        "predicts": "torch-fp32",
+        "columns": ["sentence"],
+        "labels": list(CLASSES.label_names),
+        "max_length": 128,
+    }
     said |= {"kind": "classification", "thresholds": [], "limits": {}}
     write_json(folder / "package.json", {**said, "forms": [form]})
+
+
+def speeds_of(times: float) -> dict[str, dict[str, float]]:
+    """Return what a package says of a form that is this many times as fast as PyTorch in every use."""
+    return {use: {"rows_per_second": 100 * times, "times_torch": times} for uses in USES.values() for use in uses}
 
 
 def largest_difference(one: np.ndarray, other: np.ndarray) -> float:

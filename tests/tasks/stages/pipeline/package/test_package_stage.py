@@ -26,6 +26,7 @@ from onnx import numpy_helper
 
 from tasks.encoder import tokens
 from tasks.encoder.loading import load_trained
+from tasks.inference.packaged_backends import fastest
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
 from tasks.scoring.metrics import Array
@@ -113,12 +114,16 @@ def test_the_package_says_how_every_form_did_and_names_the_fastest(package: Path
     for name in ("torch-fp32", "onnxruntime-fp32", "openvino-fp32"):
         form = found[name]
         assert form["offered"] and form["agreement"] == 1 and form["largest_change"] < 1e-4 and form["metric"] == 1
-        assert form["lowest"] <= form["rows_per_second"] <= form["highest"] and 0 < form["p50"] <= form["p95"]
+        assert list(form["speeds"]) == ["one_thread", "one_client", "many_clients"]
+        for speed in form["speeds"].values():
+            assert 0 < speed["lowest"] <= speed["rows_per_second"] <= speed["highest"]
         assert form["megabytes"] > 0 and (package / form["file"]).exists()
-    fastest = max((form for form in said["forms"] if form["offered"]), key=lambda form: form["times_torch"])
-    assert said["served"] == fastest["name"] and found["torch-fp32"]["times_torch"] == 1
+    offered = [form for form in said["forms"] if form["offered"]]
+    assert said["served"] == fastest(offered, "serving")["name"]
+    assert said["predicts"] == fastest(offered, "prediction")["name"]
+    assert {speed["times_torch"] for speed in found["torch-fp32"]["speeds"].values()} == {1}
     page = (package / json.loads((package / "manifest.json").read_text())["result"]["files"]["package"]).read_text()
-    assert all(form["name"] in page for form in said["forms"]) and "of the model" in page
+    assert all(form["name"] in page for form in said["forms"]) and "How much each form changes" in page
     for form in said["forms"]:
         assert bool(form["reasons"]) != form["offered"]
     result = json.loads((package / "manifest.json").read_text())["result"]
@@ -142,7 +147,7 @@ def test_a_form_that_disagrees_is_not_offered_and_its_file_is_gone(
     made = packaged(tmp_path, "distilbert")
     refused = next(form for form in made.manifest.result["forms"] if form["name"] == "onnxruntime-int8")
     assert not refused["offered"] and "packaging.max_mean_change" in "; ".join(refused["reasons"])
-    assert refused["rows_per_second"] > 0
+    assert refused["speeds"]["one_thread"]["rows_per_second"] > 0
     assert (made.path / "onnx/fp32.onnx").is_file() and not (made.path / "onnx/int8.onnx").exists()
     with pytest.raises(ValueError, match="does not offer the form 'onnxruntime-int8': choose one of torch-fp32"):
         PackagedModel(made.path, "onnxruntime-int8")

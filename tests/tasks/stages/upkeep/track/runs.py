@@ -10,6 +10,7 @@ from include.artifacts import Manifest, artifact_key
 from include.named_experiments import load
 from include.runs import Run
 from include.stages import PIPELINE, STAGES, ExitCode
+from tasks.inference.packaged_backends import USES
 
 STEPS = [
     {"step": 1, "epoch": 0.5, "loss": 0.7, "rows_per_second": 90.0, "grad_norm": None},
@@ -17,12 +18,14 @@ STEPS = [
     {"step": 2, "epoch": 1.0, "accuracy": 0.8, "dev_loss": 0.5, "shares": {"positive": 1.0}},
 ]
 FORM = {
-    "name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True, "times_torch": 1.0,
+    "name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True,
+    "speeds": {use: {"rows_per_second": 90.0, "times_torch": 1.0} for uses in USES.values() for use in uses},
 }  # fmt: skip
+PACKAGE = {"served": FORM["name"], "machine": {"processor": "EPYC"}, "forms": [FORM]}
 RESULTS: dict[str, dict[str, Any]] = {
     "train": {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 2, "device": "cpu"},
     "gate": {"checks": [{"key": "gate.accuracy", "threshold": 0.75, "value": 0.8}]},
-    "package": {"served": FORM["name"], "forms": [FORM]},
+    "package": {"served": FORM["name"], "predicts": FORM["name"], "forms": [FORM]},
     "evaluate": {"metrics": {"accuracy": 0.8, "matthews": None}, "rows": 872, "seconds": 3.0},
 }
 
@@ -41,7 +44,7 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
                 (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
             if stage == "package":
                 _write_model(folder / "model", experiment.training.seed)
-                (folder / "package.json").write_text(json.dumps({"forms": [FORM]}))
+                (folder / "package.json").write_text(json.dumps(PACKAGE))
                 (folder / "MLmodel").write_text(f"flavors: {{}}  # {experiment.training.seed}\n")
             code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
             manifest = Manifest(
