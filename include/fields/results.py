@@ -12,7 +12,7 @@ from include.fields.base import Section, Share
 _Value = Annotated[float, Field(ge=-1, le=1)]
 _Threshold = _Value | None
 #: The form that computes a package's model: a name, or auto for the fastest where it is used.
-FormName = Literal["auto", "torch-fp32", "onnxruntime-fp32", "onnxruntime-int8", "openvino-fp32", "openvino-bf16"]
+FormName = Literal["auto", "torch-fp32", "onnxruntime-fp32", "openvino-fp32", "openvino-bf16", "openvino-int8"]
 
 
 class Gate(Section):

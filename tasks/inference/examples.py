@@ -40,7 +40,7 @@ def check_examples(package: PackagedModel, form: str, folder: Path) -> None:
 
 
 def _logits(package: PackagedModel, texts: Sequence[list[str]]) -> Array:
-    # One at a time: one batch of all would keep a service's requests waiting, and int8 depends on the whole batch.
+    # One at a time: one batch of all would keep a service's requests waiting.
     return np.concatenate([package.logits([[text] for text in row]) for row in zip(*texts, strict=True)])
 
 

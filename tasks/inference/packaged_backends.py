@@ -30,7 +30,10 @@ USES: dict[Use, tuple[str, ...]] = {"prediction": ("one_thread",), "serving": ("
 #: Forms are equally fast if their speeds differ by no more than this share.
 NEAR = 0.03
 _ENGINES = ("torch", "onnxruntime", "openvino")
-_HINTS = {"fp32": "f32", "bf16": "bf16"}
+#: The features of a token, and of the inputs of an output's weights, that int8 quantizes with one scale.
+GROUP = 64
+#: The precision of what is not quantized; for int8, where the processor has no bf16.
+_HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 #: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
 _OWN = {
     "pooled-encoder": ("pooled_encoder", "PooledEncoderForSequenceClassification"),
@@ -119,11 +122,19 @@ class OpenVinoBackend:
     """
 
     def __init__(
-        self, file: Path, precision: Literal["fp32", "bf16"], longest: int, threads: int = 0, streams: int = 1
+        self,
+        file: Path,
+        precision: Literal["fp32", "bf16", "int8"],
+        longest: int,
+        threads: int = 0,
+        streams: int = 1,
     ) -> None:
         import openvino
 
-        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "NUM_STREAMS": 1}
+        others = "bf16" if precision == "int8" and computes("bf16") else precision
+        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[others], "NUM_STREAMS": 1}
+        if precision == "int8":
+            options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP
         if threads:
             options["INFERENCE_NUM_THREADS"] = threads * streams
         core = openvino.Core()

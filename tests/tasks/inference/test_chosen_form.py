@@ -75,7 +75,7 @@ def test_the_experiment_names_a_form(tmp_path: Path, caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        ("onnxruntime-int8", r"it is not offered \(it changes too much\)"),
+        ("openvino-int8", r"it is not offered \(it changes too much\)"),
         ("openvino-bf16", "this processor does not compute in bf16"),
         ("onnxruntime-fp32", "the package has no such form"),
     ],
@@ -84,7 +84,7 @@ def test_a_form_that_cannot_be_used_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Any, why: str
 ) -> None:
     monkeypatch.setattr(packaged_backends, "computes", lambda precision: precision != "bf16")
-    refused = form("onnxruntime-int8", 3, reason="it changes too much")
+    refused = form("openvino-int8", 3, reason="it changes too much")
     folder = package(tmp_path, refused, form("openvino-bf16", 2), TORCH)
     message = f"serving.form {wanted} of {folder} cannot be used, because {why}: write auto or torch-fp32"
     with pytest.raises(BadInput, match=message):

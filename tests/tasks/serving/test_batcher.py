@@ -20,7 +20,7 @@ from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import Overloaded
 from tests.tasks.stages.pipeline.package.packages import SENTENCES
 
-#: A form whose logits do not depend on the other rows of a batch, as those of int8 do.
+#: A form whose logits do not depend on the shape of a batch, as those of bf16 and int8 do a little.
 EXACT = "onnxruntime-fp32"
 
 

@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tasks.encoder.batching import TokenTable
+from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.models import Classifier
-from tasks.inference.packaged_backends import MODEL
+from tasks.inference.packaged_backends import GROUP, MODEL
 
 log = logging.getLogger(__name__)
 
 #: The version of ONNX's operators. It is the lowest that has all that the encoders need (LayerNormalization).
 OPSET = 17
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+#: Products with fewer outputs, such as those of a head, are fast in any precision.
+_LEAST_OUTPUTS = 32
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Form:
 #: The reference, which every package offers.
 REFERENCE = Form("torch", "fp32", MODEL)
 _ONNX = Form("onnxruntime", "fp32", "onnx/fp32.onnx")
-_INT8 = Form("onnxruntime", "int8", "onnx/int8.onnx")
 _OPENVINO = tuple(Form("openvino", precision, "openvino/fp32.xml") for precision in ("fp32", "bf16"))
-#: All forms. The two of OpenVINO share a file, because its weights are cast when it is loaded.
-FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
+_INT8 = Form("openvino", "int8", "openvino/int8.xml")
+#: All forms. OpenVINO's fp32 and bf16 share a file, because its weights are cast when it is loaded.
+FORMS = (REFERENCE, _ONNX, *_OPENVINO, _INT8)
 
 
 def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> dict[str, str]:
@@ -60,8 +62,8 @@ def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Pa
     if problem := problem_of(lambda: export_onnx(model, table, onnx), "it cannot be written as ONNX"):
         return {form.name: problem for form in FORMS[1:]}
     steps: dict[tuple[Form, ...], Callable[[], object]] = {
-        (_INT8,): lambda: quantize(onnx, package / _INT8.file),
         _OPENVINO: lambda: export_openvino(onnx, package / _OPENVINO[0].file),
+        (_INT8,): lambda: quantize(onnx, package / _INT8.file),
     }
     problems = {forms: problem_of(step, "it cannot be written") for forms, step in steps.items()}
     return {form.name: problem for forms, problem in problems.items() if problem for form in forms}
@@ -107,16 +109,46 @@ def export_openvino(onnx: Path, file: Path) -> None:
 
 
 def quantize(onnx: Path, file: Path) -> None:
-    """Write an ONNX model with products of int8: weights per output, activations as each batch needs it."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    """Write an ONNX model in OpenVINO's format with weights in int8, each GROUP inputs of an output with a scale.
 
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # it warns on the root logger that the model could be simplified first
-    try:
-        quantize_dynamic(onnx, file, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"])
-    finally:
-        root.setLevel(level)
+    OpenVINO quantizes the activations, each GROUP features of a token with a scale, so they need no rows for
+    calibration. Products that read no multiple of GROUP features or have few outputs, and embeddings, stay as they are.
+    Raise ValueError if nothing is left to quantize.
+    """
+    import openvino
+    from openvino import opset13 as ops
+
+    model = openvino.Core().read_model(onnx)
+    products = [node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul"]
+    quantized = 0
+    for product in products:
+        weight = product.input_value(1).get_node()
+        if weight.get_type_name() != "Constant" or weight.data.ndim != 2:
+            continue
+        values = weight.data if product.get_attributes()["transpose_b"] else weight.data.T
+        outputs, inputs = values.shape
+        if inputs % GROUP or outputs < _LEAST_OUTPUTS:
+            continue
+        groups, scales = quantized_groups(values)
+        exact = ops.multiply(ops.convert(ops.constant(groups), "f32"), ops.constant(scales))
+        whole = ops.reshape(exact, ops.constant(np.array(values.shape)), special_zero=False)
+        with_groups = ops.matmul(product.input_value(0), whole, product.get_attributes()["transpose_a"], True)
+        with_groups.set_friendly_name(product.get_friendly_name())
+        product.output(0).replace(with_groups.output(0))
+        quantized += 1
+    if not quantized:
+        raise ValueError(f"no product of the model reads a multiple of {GROUP} features")
+    openvino.save_model(model, file, compress_to_fp16=False)
+
+
+def quantized_groups(weight: Array) -> tuple[Array, Array]:
+    """Round a weight, fp32 [outputs, inputs], to int8 [outputs, groups, GROUP] times fp32 scales [outputs, groups, 1].
+
+    A scale maps the largest absolute value of a group to 127.
+    """
+    groups = weight.reshape(len(weight), -1, GROUP)
+    scales = np.maximum(np.abs(groups).max(axis=2, keepdims=True) / 127, np.finfo(np.float32).tiny)
+    return np.rint(groups / scales).astype(np.int8), scales.astype(np.float32)
 
 
 def remove_unoffered(package: Path, offered: Mapping[str, bool]) -> None:

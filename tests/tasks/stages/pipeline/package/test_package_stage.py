@@ -17,20 +17,19 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
-import onnx
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from mlflow.models import Model
-from onnx import numpy_helper
 
 from tasks.encoder import tokens
 from tasks.encoder.loading import load_trained
-from tasks.inference.packaged_backends import fastest
+from tasks.inference.packaged_backends import computes, fastest
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
 from tasks.scoring.metrics import Array
-from tasks.stages.pipeline.package import forms, measuring
+from tasks.stages.pipeline.package import forms
+from tasks.stages.pipeline.package.forms import quantized_groups
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.stages.pipeline.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
@@ -110,7 +109,7 @@ def expected(folder: Path, columns: list[list[str]]) -> Array:
 def test_the_package_says_how_every_form_did_and_names_the_fastest(package: Path) -> None:
     said = json.loads((package / "package.json").read_text())
     found = {form["name"]: form for form in said["forms"]}
-    assert list(found) == ["torch-fp32", "onnxruntime-fp32", "onnxruntime-int8", "openvino-fp32", "openvino-bf16"]
+    assert list(found) == ["torch-fp32", "onnxruntime-fp32", "openvino-fp32", "openvino-bf16", "openvino-int8"]
     for name in ("torch-fp32", "onnxruntime-fp32", "openvino-fp32"):
         form = found[name]
         assert form["offered"] and form["agreement"] == 1 and form["largest_change"] < 1e-4 and form["metric"] == 1
@@ -143,31 +142,26 @@ def test_the_package_has_the_profile_of_the_training_rows(package: Path) -> None
 def test_a_form_that_disagrees_is_not_offered_and_its_file_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "quantize", _coarse)
+    monkeypatch.setattr(forms, "quantized_groups", _coarse)
     made = packaged(tmp_path, "distilbert")
-    refused = next(form for form in made.manifest.result["forms"] if form["name"] == "onnxruntime-int8")
+    refused = next(form for form in made.manifest.result["forms"] if form["name"] == "openvino-int8")
     assert not refused["offered"] and "packaging.max_mean_change" in "; ".join(refused["reasons"])
     assert refused["speeds"]["one_thread"]["rows_per_second"] > 0
-    assert (made.path / "onnx/fp32.onnx").is_file() and not (made.path / "onnx/int8.onnx").exists()
-    with pytest.raises(ValueError, match="does not offer the form 'onnxruntime-int8': choose one of torch-fp32"):
-        PackagedModel(made.path, "onnxruntime-int8")
+    assert (made.path / "openvino/fp32.xml").is_file() and not list((made.path / "openvino").glob("int8.*"))
+    with pytest.raises(ValueError, match="does not offer the form 'openvino-int8': choose one of torch-fp32"):
+        PackagedModel(made.path, "openvino-int8")
 
 
-def _coarse(source: Path, file: Path) -> None:
-    """Write the model with weights of three values, which is too few."""
-    model = onnx.load(source)
-    for weight in model.graph.initializer:
-        values = numpy_helper.to_array(weight)
-        if values.dtype == np.float32 and values.ndim == 2:
-            step = np.abs(values).max()
-            weight.CopyFrom(numpy_helper.from_array(np.round(values / step).astype(np.float32) * step, weight.name))
-    onnx.save(model, file)
+def _coarse(weight: Array) -> tuple[Array, Array]:
+    """Round a weight to three values, which is too few."""
+    groups, scales = quantized_groups(weight)
+    return np.rint(groups / 127).astype(np.int8), scales * 127
 
 
 def test_a_processor_without_bf16_is_spared_it(package: Path) -> None:
     said = json.loads((package / "package.json").read_text())
     form = next(form for form in said["forms"] if form["precision"] == "bf16")
-    if measuring.lacks(forms.FORMS[-1]):
+    if not computes("bf16"):
         assert form["reasons"] == ["this processor does not compute in bf16"] and "agreement" not in form
     else:
         assert form["largest_change"] > 0
@@ -224,7 +218,7 @@ def test_a_form_that_cannot_be_written_stops_no_other(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(forms, "quantize", fails)
     found = {form["name"]: form for form in packaged(tmp_path / "int8").manifest.result["forms"]}
-    assert found["onnxruntime-int8"]["reasons"] == ["it cannot be written: no operator for this"]
+    assert found["openvino-int8"]["reasons"] == ["it cannot be written: no operator for this"]
     assert found["onnxruntime-fp32"]["offered"] and found["openvino-fp32"]["offered"]
     monkeypatch.setattr(forms, "export_onnx", fails)
     artifact = packaged(tmp_path / "onnx")
