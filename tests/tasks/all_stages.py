@@ -24,7 +24,7 @@ def run_all_stages(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]
             writer.writerows(rows)
     files = {"source": "files", "path": str(folder), **{name: f"{name}.csv" for name in splits}}
     sections = {"data": {**files, **values["data"]}, "training": {**_TRAINING, **values["training"]}}
-    sections["prediction"] = {"backend": "torch"}  # the fastest form may be one of int8, which computes less exactly
+    sections["prediction"] = {"form": "torch-fp32"}  # the fastest form may compute less exactly
     run, experiment = Run(folder / "home" / "runs" / "one"), build({**values, **sections}, "the test's experiment")
     for stage in PIPELINE:
         run_stage(stage, experiment, run)
