@@ -146,7 +146,9 @@ class Training(Section):
         "compute in it, else fp16 on GPUs that compute in that, else fp32. Weights are always kept in fp32. With fp16, "
         "the loss is scaled dynamically.",
     )
-    fused_layers: bool = Field(True, description="Use faster CPU code, for dropout and bf16 layers of BERT and MPNet.")
+    fused_layers: bool = Field(
+        True, description="On CPUs, use our own kernels for the layers of BERT and MPNet, and for dropout."
+    )
     compiled_layers: bool = Field(
         False,
         description="Compile the encoder's layers with torch.compile, in place of fused_layers. The first training "

@@ -34,6 +34,7 @@ void multiply(int64_t m, int64_t k, int64_t n, const float *a, int64_t row, int6
               bool adds = false) {
     int64_t i = 0;
     for (; i + 8 <= m; i += 8) multiply_rows<8>(k, n, a + i * row, row, column, b, c + i * n, adds);
+    for (; i + 4 <= m; i += 4) multiply_rows<4>(k, n, a + i * row, row, column, b, c + i * n, adds);
     for (; i + 2 <= m; i += 2) multiply_rows<2>(k, n, a + i * row, row, column, b, c + i * n, adds);
     for (; i < m; i++) multiply_rows<1>(k, n, a + i * row, row, column, b, c + i * n, adds);
 }

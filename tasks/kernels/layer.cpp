@@ -66,11 +66,11 @@ void add_and_norm(int64_t tokens, int64_t features, const T *product, const floa
             const float *other = residual + start;
             float *own = normalized + start, *out = output + start, sum = 0, squares = 0;
             T *narrowed = copy + start;
-#pragma omp simd reduction(+ : sum)
-            for (int32_t at = 0; at < features; at++) {
+#pragma omp simd
+            for (int32_t at = 0; at < features; at++)
                 own[at] = (wide(in[at]) + bias[at]) * draw(number + at) + other[at];
-                sum += own[at];
-            }
+#pragma omp simd reduction(+ : sum)
+            for (int64_t at = 0; at < features; at++) sum += own[at];
             const float mean = sum / features;
 #pragma omp simd reduction(+ : squares)
             for (int64_t at = 0; at < features; at++) squares += (own[at] - mean) * (own[at] - mean);

@@ -42,7 +42,7 @@ _NO_PACKING = (
 )
 _NO_FUSED_LAYERS = (
     "training.fused_layers has no effect except on dropout: none of the layers of the encoder (%s) can be fused, only "
-    "BERT's and MPNet's with GELU"
+    "BERT's and MPNet's with GELU, or the kernels are not compiled for this processor, which `make setup` does"
 )
 
 
