@@ -12,13 +12,13 @@ import torch
 from include.fields.ranks import Communication
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed
-from tasks.communication.exchange import Exchange, GradientBuffer, Parameters, by_kind, group_by_size, total_norm
+from tasks.communication.exchange import Exchange, GradientBuffer, Owned, by_kind, group_by_size, total_norm
 from tasks.communication.hosts import GlooInside, HostFirst, Hosts, SharedSum, SharedWeights, room
 from tasks.communication.layout import flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.rows import HostRowsFirst, SharedRows, SparseRows, rows_room
-from tasks.communication.shared_memory import Host
+from tasks.communication.shared_memory import Host, aligned
 from tasks.communication.state import State, prefixed
 from tasks.encoder.models import EncoderWithHead
 
@@ -35,11 +35,10 @@ class AllReduce(Exchange):
         first_compressed: int,  # the first step with compression, counted from 1
         hosts: Hosts | None = None,  # which ranks sum among themselves first; None: all are treated alike
         host: Host | None = None,  # this one, whose ranks share memory (shared_bytes); None: they use Gloo
-        copies: Collection[str] = (),  # weights, by name, whose buckets are also kept in bf16 in shared memory
+        copies: Collection[str] = (),  # weights, by name, of which copies in bf16 are kept
     ) -> None:
         super().__init__(model)
         self._layout = flat()
-        self.copies: Parameters = {}  # weights rounded to bf16, by name, and as new as the weights
         if hosts and hosts.count == 1:
             if settings and settings.compression != "none" and self._layout.leads:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
@@ -60,13 +59,11 @@ class AllReduce(Exchange):
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
         self._buckets = (*self._matrices, self._rest)
-        self._weights: list[SharedWeights] = []
         if host:
             names = {parameter: name for name, parameter in self.parameters.items()}
-            self._weights = [bucket.share(names, host, copies) for bucket in self._buckets]
-            self.owned = {name: one for weights in self._weights for name, one in weights.owned.items()}
-            self.copies = {name: one for weights in self._weights for name, one in weights.copies.items()}
+            self.owned = {name: one for bucket in self._buckets for name, one in bucket.share(names, host).items()}
             self._updated, self._summed = host.new_event(), host.new_event()
+        self._keep_copies(copies, host)
         self._updating = False
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.gradients.parameters}
         for parameter in self.parameters.values():
@@ -99,10 +96,8 @@ class AllReduce(Exchange):
         return bool(self._stop_request.grad > 0)
 
     def send_parameters(self) -> None:
-        """Round this rank's part of the weights, where copies are kept, and tell the ranks that it is updated."""
+        """Tell the ranks of the host that this rank's part of the weights is updated."""
         if self._host:
-            for weights in self._weights:
-                weights.round(weights.part)
             self._host.tell(self._updated)
             self._updating = True
 
@@ -128,8 +123,7 @@ class AllReduce(Exchange):
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state of the compressors. The weights must have been replaced before."""
-        for weights in self._weights:
-            weights.round(slice(None))
+        super().load_state_dict(state)
         for bucket in self._matrices:
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
@@ -168,13 +162,10 @@ class AllReduce(Exchange):
 def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = ()) -> int:
     """Return the memory that `count` ranks of a host share, in bytes, with bf16 copies of these weights."""
     kinds = by_kind(model)
-    copied = {p for kind in kinds.values() for name, p in kind.items() if name in copies}
+    copied = sum(p.numel() for kind in kinds.values() for name, p in kind.items() if name in copies)
     groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
-    buckets = sum(
-        room(sum(p.numel() for p in group) + 1, count, not copied.isdisjoint(group))  # one for the request to stop
-        for group in groups
-    )
-    return buckets + sum(rows_room(p.shape[1], count) for p in kinds["embeddings"].values())
+    buckets = sum(room(sum(p.numel() for p in group) + 1, count) for group in groups)  # one for the request to stop
+    return buckets + aligned(2 * copied) + sum(rows_room(p.shape[1], count) for p in kinds["embeddings"].values())
 
 
 class Bucket:
@@ -205,13 +196,13 @@ class Bucket:
         self._weights: SharedWeights | None = None
         self._in_pieces: frozenset[torch.Tensor] = frozenset()
 
-    def share(self, names: Mapping[torch.Tensor, str], host: Host, copies: Collection[str]) -> SharedWeights:
-        """Keep the parameters that have names in shared memory, with copies of all in bf16 if any is in `copies`."""
+    def share(self, names: Mapping[torch.Tensor, str], host: Host) -> Mapping[str, Owned]:
+        """Keep the parameters that have names in shared memory; return them by name."""
         assert self._shared
         named = {names[parameter]: parameter for parameter in self.gradients.parameters if parameter in names}
-        self._weights = SharedWeights(named, self._shared, host, not named.keys().isdisjoint(copies))
+        self._weights = SharedWeights(named, self._shared, host)
         self._in_pieces = frozenset(named.values())
-        return self._weights
+        return self._weights.owned
 
     def choose(self, compressed: bool) -> None:
         """Choose the compressor of this step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -13,9 +13,12 @@ from torch import nn
 
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
+from tasks.kernels.library import call, computes, gradient_table
 
 if TYPE_CHECKING:
-    from tasks.communication.link import Link  # imports Horovod, which a single rank does not need
+    # These import Horovod, which a single rank does not need.
+    from tasks.communication.link import Link
+    from tasks.communication.shared_memory import Host
 
 
 log = logging.getLogger(__name__)
@@ -46,12 +49,13 @@ class Exchange(ABC):
     sharded = False  # whether `parameters` are another part of the model's parameters on every rank
     parameters: Parameters  # the tensors that this rank's optimizer updates, by name
     owned: Mapping[str, Owned]  # those of which it updates a piece, by name; their gradients are those of the pieces
+    copies: Mapping[str, torch.Tensor]  # weights rounded to bf16, by name, which the optimizer keeps as new as these
     _links: Mapping[Kind, Link]
     _norm: float | None = None  # where it is known when the gradients are synchronized
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.owned, self._links = {}, {}
+        self.owned, self.copies, self._links = {}, {}, {}
         self.loss_scale, self.stop, self._sending = 1.0, False, False
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
@@ -90,8 +94,10 @@ class Exchange(ABC):
         """Return what this rank's next step depends on."""
         return {}
 
-    def load_state_dict(self, state: State) -> None:  # noqa: B027  # most have no state
+    def load_state_dict(self, state: State) -> None:
         """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
+        for name, copy in self.copies.items():
+            copy.copy_(self.parameters[name].detach())
 
     def redistribute(self, states: Sequence[State]) -> State:
         """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped."""
@@ -107,13 +113,26 @@ class Exchange(ABC):
         if lacking:
             log.warning("nothing was compressed before; this state of the compressors starts at zero: %s", lacking)
 
+    def _keep_copies(self, names: Collection[str], host: Host | None = None) -> None:
+        """Keep copies of the trained weights among these, one after the other, in the host's memory if it is given."""
+        weights = {name: weight for name, weight in self.parameters.items() if name in names}
+        if not weights:
+            return
+        sizes = [weight.numel() for weight in weights.values()]
+        memory = host.take(sum(sizes), torch.bfloat16) if host else torch.empty(sum(sizes), dtype=torch.bfloat16)
+        pieces = zip(weights.items(), torch.split(memory, sizes), strict=True)
+        self.copies = {name: piece.view_as(weight) for (name, weight), piece in pieces}
+        Exchange.load_state_dict(self, {})
+
 
 class SingleRank(Exchange):
     """The only rank of a training: it exchanges nothing. With `on_device`, Python does not wait for the norm."""
 
-    def __init__(self, model: nn.Module, on_device: bool = False) -> None:
+    def __init__(self, model: nn.Module, on_device: bool = False, copies: Collection[str] = ()) -> None:
+        """Keep copies in bf16 of these weights, by name."""
         super().__init__(model)
         self._on_device = on_device
+        self._keep_copies(copies)
 
     def synchronize_gradients(self) -> bool:
         """Divide the gradients by the loss scale."""
@@ -148,7 +167,12 @@ def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
 def total_norm(parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the norm of all gradients taken as one vector. Sparse gradients must be coalesced."""
     gradients = [p.grad for p in parameters.values() if p.grad is not None]
-    return nn.utils.get_total_norm([g.values() if g.is_sparse else g for g in gradients])
+    values = [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]
+    if not computes(*values):
+        return nn.utils.get_total_norm(values)
+    result = torch.empty((), dtype=torch.float64)
+    call("norm", None, len(values), gradient_table(values), result)
+    return result
 
 
 class GradientBuffer:

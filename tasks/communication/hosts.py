@@ -124,40 +124,29 @@ class SharedSum(Compressor):
 class SharedWeights:
     """The weights of a bucket and their moments, which the ranks of a host keep once. Each rank updates its part."""
 
-    def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host, copies: bool) -> None:
+    def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host) -> None:
         self.owned: dict[str, Owned] = {}  # the parameters, by name
-        self.copies: Parameters = {}  # the parameters in bf16, by name, if there are copies
         self._gradients: Parameters = {}
         elements = sum(parameter.numel() for parameter in parameters.values())
         weights, means, squares = (host.take(elements) for _ in range(3))
-        self._weights, self.part = weights, gradient.part  # the elements that this rank updates
-        self._copy = host.take(elements, torch.bfloat16) if copies else None
         start = 0  # the gradients of the bucket have the same order; it may hold more behind them
         for name, parameter in parameters.items():
             end = start + parameter.numel()
             values = weights[start:end]
             values.copy_(parameter.detach().reshape(-1))
             parameter.data = values.view_as(parameter)
-            if self._copy is not None:
-                self.copies[name] = self._copy[start:end].view_as(parameter)
             first, last = (min(max(edge, start), end) for edge in (gradient.part.start, gradient.part.stop))
             mean, square = means[start:end].view_as(parameter), squares[start:end].view_as(parameter)
             self.owned[name] = Owned(weights[first:last], mean, square, slice(first - start, last - start))
             self._gradients[name] = gradient.total[first:last]
             start = end
-        self.round(slice(None))
 
     def receive(self) -> None:
         """Give the pieces of the parameters their gradients, once these are summed."""
         for name, one in self.owned.items():
             one.piece.grad = self._gradients[name]
 
-    def round(self, part: slice) -> None:
-        """Round the copies of a part of the weights, which has changed."""
-        if self._copy is not None:
-            self._copy[part].copy_(self._weights[part])
 
-
-def room(elements: int, count: int, copies: bool) -> int:
-    """Return the bytes of shared memory of a bucket: a gradient of each rank, weights, two moments, bf16 copies."""
-    return (count + 3) * aligned(4 * elements) + copies * aligned(2 * elements)
+def room(elements: int, count: int) -> int:
+    """Return the bytes of shared memory of a bucket: a gradient of each rank, weights, and two moments."""
+    return (count + 3) * aligned(4 * elements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers, fused_linears, leave_gradients_narrow, multiply_with
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
+from tasks.training.adamw import Setting
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.device import rank_device, runs_ahead
 from tasks.training.job import Job
@@ -27,7 +28,7 @@ from tasks.training.loop import Trainer
 from tasks.training.meter import Meter, Phases, build_profiler
 from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.objectives import BestModel, Objective, build_objective
-from tasks.training.optim import MovingAverage, Optimizer, Setting, settings
+from tasks.training.optim import MovingAverage, Optimizer, settings
 from tasks.training.precision import DeviceGuard, DeviceLossScale, LossScale, NonFiniteGuard, Precision, resolve
 from tasks.training.sampler import Prefetch, RankBatch, Sampler, check_batch_size
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
@@ -66,11 +67,9 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     precision = resolve(training.precision, device)
     if division:
         exchange = division.exchange(layout)
-    elif job.uses_horovod:
-        exchange = build_exchange(model, job, sampler.steps, hosts, precision)
     else:
-        exchange = SingleRank(model, ahead)
-    optimizer = Optimizer(exchange.parameters, chosen, sparse, exchange.owned)
+        exchange = build_exchange(model, job, sampler.steps, hosts, precision, ahead)
+    optimizer = Optimizer(exchange.parameters, chosen, sparse, exchange.owned, exchange.copies)
     average, best = MovingAverage(model, training.average_decay), BestModel(job.folder / "model", training.patience)
     guard = DeviceGuard(device) if ahead else NonFiniteGuard()
     loss_scale = DeviceLossScale(precision, guard) if isinstance(guard, DeviceGuard) else LossScale(precision)
@@ -160,31 +159,38 @@ def _log_unless(supported: bool, level: int, message: str, kind: str) -> None:
 
 
 def build_exchange(
-    model: EncoderWithHead, job: Job, steps: int, hosts: Sequence[int], precision: Precision
+    model: EncoderWithHead, job: Job, steps: int, hosts: Sequence[int], precision: Precision, ahead: bool
 ) -> Exchange:
-    """Build the exchange of a training that uses Horovod, has `steps` steps, and has `hosts` ranks on each host."""
+    """Build the exchange of a training of `steps` steps, with `hosts` ranks on each host, of a model that is whole.
+
+    `ahead` says whether Python runs ahead of the device. Fused layers get what they multiply with in bf16.
+    """
+    narrow = fused_linears(model) if precision == "bf16" and not model.packs else {}
+    if job.training.accumulation == 1:
+        for linear in narrow.values():
+            leave_gradients_narrow(linear)
+    exchange = _summing(model, job, steps, hosts, narrow) if job.uses_horovod else SingleRank(model, ahead, narrow)
+    for name in narrow.keys() & exchange.copies.keys():  # only trained weights have copies
+        multiply_with(exchange.copies[name], narrow[name])
+    return exchange
+
+
+def _summing(model: EncoderWithHead, job: Job, steps: int, hosts: Sequence[int], copies: Collection[str]) -> Exchange:
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce, shared_bytes
     from tasks.communication.hosts import Hosts
     from tasks.communication.parameter_server import ParameterServer
     from tasks.communication.shared_memory import share_memory
 
-    narrow = fused_linears(model) if precision == "bf16" and not model.packs else {}
-    if job.training.accumulation == 1:
-        for linear in narrow.values():
-            leave_gradients_narrow(linear)
     communication = job.experiment.communication
     if communication.strategy == "parameter-server":
         return ParameterServer(model, communication)
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
     together = hierarchy or (len(hosts) == 1 and communication.compression == "none")
     shares = together and max(hosts) > 1 and model.device.type == "cpu"
-    host = share_memory(shared_bytes(model, ranks.local_size(), narrow), hosts) if shares else None
+    host = share_memory(shared_bytes(model, ranks.local_size(), copies), hosts) if shares else None
     first = round(communication.compression_start * steps) + 1
-    exchange = AllReduce(model, communication, first, hierarchy, host, narrow)
-    for name in narrow.keys() & exchange.copies.keys():  # only trained weights have copies
-        multiply_with(exchange.copies[name], narrow[name])
-    return exchange
+    return AllReduce(model, communication, first, hierarchy, host, copies)
 
 
 def _inputs(job: Job, objective: Objective, sampler: Sampler, device: torch.device) -> Callable[[RankBatch], Batch]:

@@ -22,7 +22,9 @@ from tasks.communication.ranks import gather_rows, sum_over_ranks
 from tasks.communication.shared_memory import share_memory
 from tasks.encoder.loading import load_pretrained
 from tasks.encoder.models import Classifier
+from tasks.training.adamw import Setting
 from tasks.training.job import Job
+from tasks.training.optim import Optimizer
 from tests.tasks.launching.jobs import make_job
 from tests.tasks.launching.ranks import on_ranks
 
@@ -124,14 +126,17 @@ def check_copies(exchange: AllReduce, model: Classifier) -> None:
     """They are those of the weights after updates by all ranks, and after a checkpoint has been loaded."""
     exchange.receive_parameters()
     weights = {name: p for name, p in model.named_parameters() if name != EMBEDDINGS}
-    assert LAYER in exchange.copies and "model.classifier.bias" not in exchange.copies  # which is in another bucket
+    assert exchange.copies.keys() == {LAYER}
     before = weights[LAYER].clone()
     sum_over_ranks([0], "read")
+    chosen = dict.fromkeys(exchange.parameters, Setting(1.0, 0.0))
+    optimizer = Optimizer(exchange.parameters, chosen, frozenset({EMBEDDINGS}), exchange.owned, exchange.copies)
     for one in exchange.owned.values():
-        one.piece.add_(1)
+        one.piece.grad = torch.ones_like(one.piece)
+    optimizer.step(1.0, divisor=1.0)
     exchange.send_parameters()
     exchange.receive_parameters()
-    assert torch.equal(weights[LAYER], before + 1)
+    torch.testing.assert_close(weights[LAYER], before - 1)  # the first step is as long as the rate
     assert all(torch.equal(copy, weights[name].bfloat16()) for name, copy in exchange.copies.items())
     sum_over_ranks([0], "checked")
     for values in weights.values():
@@ -186,6 +191,28 @@ def test_the_norm_counts_a_word_that_is_twice_there_once() -> None:
     table = torch.nn.Parameter(torch.zeros(3, 1))
     table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([[1.0], [2.0]]), (3, 1)).coalesce()
     assert total_norm({"table": table}) == 3.0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_norm_of_gradients_of_both_formats_does_not_depend_on_threads(threads: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    sizes = {"one": 5, "long": 40_000, "none": 0, "narrow": 33_001}
+    weights = {name: nn.Parameter(torch.zeros(size)) for name, size in sizes.items()}
+    weights["narrow"].grad_dtype = None
+    for name, weight in weights.items():
+        values = torch.randn(weight.shape, generator=random)
+        weight.grad = values.bfloat16() if name == "narrow" else values
+    used = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        norm = float(total_norm(weights))
+    finally:
+        torch.set_num_threads(used)
+    exact = torch.cat([weight.grad.double() for weight in weights.values() if weight.grad is not None]).norm()
+    assert norm == pytest.approx(float(exact), rel=1e-6)
+    assert norm == float(total_norm(weights))
+    weights["narrow"].grad = torch.full_like(weights["narrow"], math.nan, dtype=torch.bfloat16)
+    assert math.isnan(total_norm(weights))
 
 
 def test_two_ranks_have_the_sum_of_what_one_process_computes(job: Job, found: list[dict[str, torch.Tensor]]) -> None:

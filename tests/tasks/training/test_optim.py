@@ -6,12 +6,22 @@ import torch
 from torch import nn
 
 from include.fields.training import Training
-from tasks.training.optim import Optimizer, Setting, learning_rate
+from tasks.kernels import library
+from tasks.training.adamw import Setting
+from tasks.training.optim import Optimizer, learning_rate
 
 SETTINGS = {"weight": Setting(1.0, 0.1), "bias": Setting(0.5, 0.0), "rows": Setting(2.0, 0.01)}
 SHAPES = {"weight": (4, 3), "bias": (4,), "rows": (10, 3)}
 RATES = [0.01, 0.1, 0.05, 0.02]
 CLIP = 1.0
+
+
+@pytest.fixture(autouse=True, params=["kernels", "torch"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the updates are computed."""
+    if request.param == "torch":
+        monkeypatch.setattr(library, "library", lambda: None)
+    return str(request.param)
 
 
 def parameters(seed: int = 0) -> dict[str, nn.Parameter]:

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from include.fields.training import Training
 from tasks.launching.launch import launch
-from tasks.training.optim import EPSILON, RowAdamW, Setting, learning_rate
+from tasks.training.adamw import EPSILON, RowAdamW, Setting
+from tasks.training.optim import learning_rate
 from tests.tasks.launching.jobs import losses, make_job
 
 WORDS, FEATURES, STEPS = 40, 8, 400
