@@ -1,7 +1,7 @@
 """What a step in bf16 on a CPU spends on what: `.venv/tasks/bin/python -m benchmarks.step_parts`.
 
-It computes some operations by themselves, with the encoder's own shapes and the mean number of tokens of a batch, and
-compares them with whole steps. So it tells about how much could be gained by doing one of them better. All times are
+It times some parts by themselves, with the encoder's own shapes and the mean number of tokens of a batch, and compares
+them with whole steps: the rest are the layers' other operations, Python, and what prepares batches. All times are
 processor times of one thread, so that other work on the machine matters little.
 """
 
@@ -15,23 +15,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
 
 from benchmarks.tables import table
 from benchmarks.workload import BATCH, Workload, add_arguments, prepare
-from tasks.encoder.dropout import Noise
-from tasks.encoder.models import EncoderWithHead
+from tasks.encoder.fused_layer import fused_linears
 from tasks.launching import tuning
 from tasks.training.factory import build_trainer
-from tasks.training.layers import layers_of
 from tasks.training.loop import Trainer
 
 WARMUP, STEPS, CALLS = 10, 100, 30
 NARROW = torch.bfloat16
-#: Of dropout, as BERT and MPNet have it.
-RATE = 0.1
+RATE = 1e-9  # of learning, for steps that are only timed
 
 
 def main() -> None:
@@ -46,7 +44,7 @@ def main() -> None:
         steps = 2 if arguments.quick else STEPS
         trainer = _trainer(prepare(arguments, Path(name)).with_rows(steps * BATCH), Path(name))
         seconds, tokens = _steps(trainer, steps)
-    print(_parts(seconds, _alone(trainer.model, tokens), tokens))
+    print(_parts(seconds, _alone(trainer, tokens), tokens))
 
 
 def _trainer(workload: Workload, scratch: Path) -> Trainer:
@@ -66,33 +64,31 @@ def _steps(trainer: Trainer, count: int) -> tuple[float, int]:
     return seconds, round(statistics.mean(trainer.inputs(batch).input_ids.numel() for batch in batches))
 
 
-def _alone(model: EncoderWithHead, tokens: int) -> dict[str, float]:
-    """Seconds of what a step computes for all layers together, by name."""
-    layers = [part for layer in layers_of(model.encoder) for part in layer]
-    linear = [module for layer in layers for module in layer.modules() if isinstance(module, nn.Linear)]
-    weights = [module.weight.detach() for module in linear]
+def _alone(trainer: Trainer, tokens: int) -> dict[str, float]:
+    """Seconds of parts of a step by themselves, by name."""
+    model, batch = trainer.model, next(iter(trainer.sampler))
+    linear = fused_linears(model).values()
+    weights = [module.weight.detach().to(NARROW) for module in linear]
     values = {size: torch.randn(tokens, size).to(NARROW) for size in {n for weight in weights for n in weight.shape}}
-    narrow = [weight.to(NARROW) for weight in weights]
-    dense = [p.detach().clone().requires_grad_() for layer in layers for p in layer.parameters()]
-    for parameter in dense:
-        parameter.grad = torch.randn_like(parameter)
-    optimizer = torch.optim.AdamW(dense, fused=True)
-    noise, hidden = Noise(), torch.Size((tokens, model.encoder.config.hidden_size))
+    trainer.exchange.begin_step(1, 1.0, stop=False)
+    trainer.compute_gradients(batch)
+    trainer.exchange.synchronize_gradients()
+    ids, embeddings = trainer.inputs(batch).input_ids, cast(nn.Module, model.encoder.embeddings)
 
     def products() -> None:
-        for weight in narrow:
+        for weight in weights:
             outputs, inputs = (values[size] for size in weight.shape)
             inputs @ weight.t(), outputs @ weight, outputs.t() @ inputs  # forward, and backward to inputs and weight
 
+    def embed() -> None:
+        hidden = embeddings(ids)
+        torch.autograd.grad(hidden, list(embeddings.parameters()), torch.ones_like(hidden))
+
     return {
         "matrix products of the linear layers": _time(products),
-        "AdamW": _time(optimizer.step),
-        "rounding the weights to bf16": _time(lambda: [weight.to(NARROW) for weight in weights]),
-        "widening the weights' gradients to fp32": _time(lambda: [weight.float() for weight in narrow]),
-        "norm of the gradient": _time(lambda: nn.utils.get_total_norm([p.grad for p in dense if p.grad is not None])),
-        "dropout's noise for hidden states": _time(
-            lambda: [noise.draw(hidden, RATE, NARROW) for _ in range(2 * len(layers))]
-        ),
+        "embeddings": _time(embed),
+        "norm of the gradient": _time(trainer.exchange.norm),
+        "AdamW, with that of rows and rounding to bf16": _time(lambda: trainer.optimizer.step(RATE, divisor=1.0)),
     }
 
 

@@ -42,7 +42,7 @@ def sum_over_hosts(folder: Path) -> None:
     assert ranks_by_host() == [4]  # of this machine; the layouts below are made up
     hosts, rank = Hosts([2, 2]), hvd.rank()
     found: dict[str, torch.Tensor] = {}
-    host = share_memory(3 * room(ELEMENTS, 2, copies=False) + rows_room(WORDS[1], 2), [2, 2])
+    host = share_memory(3 * room(ELEMENTS, 2) + rows_room(WORDS[1], 2), [2, 2])
     assert host
     for kind, shared in product(("none", "onebit", "powersgd"), (False, True)):
         link = Link(hosts.across)
