@@ -113,7 +113,7 @@ def _fastest(job: Job, folder: Path, run: Run) -> tuple[int, str]:
     if steps < LEAST:
         return 1, ""
     lengths = TokenTable.open(job.data / "train").lengths
-    first, file = rung(possible), _memory(job, float(lengths.mean()))
+    first, file = rung(possible), _speeds_file(job, float(lengths.mean()))
     speeds = {ranks: speed for ranks, speed in recall(file).items() if ranks in possible}
     rows = len(lengths) * job.training.epochs
     if speeds and (set(first) <= speeds.keys() or rows / max(speeds.values()) < LONG):
@@ -228,7 +228,7 @@ def _with(job: Job, ranks: int) -> Job:
     return replace(job, experiment=job.experiment.model_copy(update={"training": training}))
 
 
-def _memory(job: Job, tokens: float) -> Path:
+def _speeds_file(job: Job, tokens: float) -> Path:
     """Return the file in the cache folder with the speeds of trainings like this one, whose rows have so many tokens.
 
     Of two such trainings, the rows are of about the same length, within a factor of two.
