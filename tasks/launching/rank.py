@@ -6,6 +6,7 @@ Heavy packages are imported in functions, because the stage and the driver impor
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -148,4 +149,6 @@ def _describe(error: Exception) -> tuple[int, str]:
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a driver that is killed cannot end its ranks
+    gc.set_threshold(10_000, 100, 1000)  # as tasks/__main__.py does for a single rank, and says why
     run_rank(sys.argv[1])
+    gc.freeze()
