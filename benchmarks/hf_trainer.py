@@ -105,7 +105,7 @@ def _arguments(job: Job, run: Run) -> Any:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **(BEST | {"bf16": _computes_in_bf16()} if run.best else {}),
+        **(BEST | {"bf16": training.precision != "fp32" and _computes_in_bf16()} if run.best else {}),
     )
 
 

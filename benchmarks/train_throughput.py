@@ -85,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="auto", help="of both: fp32, or auto")
     parser.add_argument("--rows", type=int, default=ROWS, help="that each measurement trains on")
     parser.add_argument("--ablation", action="store_true", help="ours alone, each field off")
     parser.add_argument("--accuracy", action="store_true", help="accuracy on dev after all rows")
@@ -93,7 +94,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        workload = prepare(arguments, scratch)
+        workload = prepare(arguments, scratch, f"training.precision={arguments.precision}")
         if arguments.accuracy:
             print(accuracy(workload, scratch, arguments.epochs, arguments.seed))
         elif arguments.ablation:
