@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -129,9 +130,9 @@ def _reason(log: Path) -> str:
 
 def _run_dag(conf: dict[str, Any], log: Path) -> Event:
     """Run the Dag in a process of its own, because Airflow would retry an interrupted task. Return its last event."""
-    spawn = multiprocessing.get_context("spawn")
-    receiver, sender = spawn.Pipe(duplex=False)
-    child = spawn.Process(target=_test_dag, args=(conf, log, sender))
+    fork = multiprocessing.get_context("fork")  # what is imported need not be imported again; there are no threads yet
+    receiver, sender = fork.Pipe(duplex=False)
+    child = fork.Process(target=_test_dag, args=(conf, log, sender))
     child.start()
     assert child.pid is not None
     sender.close()
@@ -175,7 +176,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _test_dag(conf: dict[str, Any], log: Path, sender: Connection) -> None:
     os.setsid()  # out of reach of the terminal's Ctrl-C
+    for ending in _ENDINGS:
+        signal.signal(ending, signal.SIG_DFL)
     signal.signal(signal.SIGINT, _stop)
+    gc.set_threshold(10_000, 100, 1000)  # Airflow makes many objects that are no garbage: see tasks/__main__.py
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with log.open("a") as file:
         for stream in (sys.stdout, sys.stderr):

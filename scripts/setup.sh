@@ -48,7 +48,7 @@ if can_be_exchanged; then rm -f .venv/tasks/.locks .venv/tasks/.horovod; fi
 scripts/environment.sh tasks build
 [ "$scope" = one-rank ] || scripts/horovod.sh wheel 9>&- & # what outlives a killed set-up must not keep its lock
 wheel=$!
-nice scripts/environment.sh airflow run &
+{ nice scripts/environment.sh airflow run && scripts/airflow.sh true; } & # which also makes Airflow's database
 airflow=$!
 .venv/tasks/bin/python tasks/kernels/build.py
 nice scripts/environment.sh tasks run

@@ -30,6 +30,7 @@ STANDINS = {
         *horovod*.whl*) echo "${@: -1}" >.venv/tasks/horovod ;;
     esac""",
     "horovod_wheel.sh": 'mkdir -p "$1" && touch "$1/horovod.whl" && echo compiled >>compiled',
+    "airflow.sh": "",
     "system_packages.sh": "",
     "tools.sh": "",
 }
