@@ -17,7 +17,7 @@ from sklearn.metrics import confusion_matrix
 
 from include.glue import Task
 from include.paired import LEVEL, Interval
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 
 RESAMPLES = 2000
 _IN_MEMORY = 200_000  # resampled rows that are in memory at a time, for correlations

@@ -9,19 +9,15 @@ and that are never predicted, and a mean over the labels of a multi-label task i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
-from scipy.special import expit, softmax
 from sklearn import metrics as sk
 
-from include.glue import Kind, Task
-
-Array = npt.NDArray[Any]
-Thresholds = Array | Sequence[float] | None
+from include.glue import Task
+from tasks.scoring.predictions import Array, Thresholds, predictions
 
 NAMES = {
     "classification": ("accuracy", "precision", "recall", "f1", "matthews"),
@@ -43,28 +39,6 @@ def all_metrics(task: Task, labels: Array, logits: Array, thresholds: Thresholds
     if task.kind == "multilabel":
         return multilabel_metrics(labels, predicted)
     return _classification(labels, predicted, task.outputs)
-
-
-def predictions(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> Array:
-    """Return class ids (int64) or scores (float64), [n], or zeros and ones (int64), [n, labels], from [n, outputs].
-
-    Labels of a multi-label task are predicted from the probabilities `thresholds`, [labels] or [n, labels], or 0.5.
-    """
-    if kind == "regression":
-        return logits[:, 0].astype(np.float64)
-    if kind == "classification":
-        classes: Array = logits.argmax(axis=1)
-        return classes
-    if thresholds is None or not len(thresholds):
-        return (logits >= 0).astype(np.int64)
-    return (probabilities(kind, logits) >= np.asarray(thresholds)).astype(np.int64)
-
-
-def probabilities(kind: Kind, logits: Array) -> Array:
-    """Return the probabilities of all classes, or of each label of a multi-label task, float64 [n, outputs]."""
-    logits = logits.astype(np.float64)
-    found: Array = expit(logits) if kind == "multilabel" else softmax(logits, axis=1)
-    return found
 
 
 def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:

@@ -17,7 +17,8 @@ import numpy as np
 from include.glue import Task
 from include.paired import LEVEL, Interval, of_answers
 from tasks.scoring.intervals import correlations, f1_of_sets, resampled_rows, resampled_sets
-from tasks.scoring.metrics import Array, as_json, multilabel_metrics, pearson, spearman
+from tasks.scoring.metrics import as_json, multilabel_metrics, pearson, spearman
+from tasks.scoring.predictions import Array
 
 Outcome = Literal["worse", "not worse", "undecided"]
 

@@ -1,4 +1,4 @@
-"""Predictions in readable form: class ids and names, the probability of each class, and a CSV file."""
+"""Predictions from logits, also in readable form: class ids and names, the probability of each class, a CSV file."""
 
 from __future__ import annotations
 
@@ -8,18 +8,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+from scipy.special import expit, softmax
 
 from include.answers import LABEL, PREDICTION, PROBABILITY, probability_columns
 from include.glue import Kind, Task
-from tasks.scoring import metrics
-from tasks.scoring.metrics import Array, Thresholds
 from tasks.sources.values import cells, is_text
+
+Array = npt.NDArray[Any]
+Thresholds = Array | Sequence[float] | None
 
 #: What a spreadsheet takes for the beginning of a formula, also as characters of full width, and what replaces it.
 _FORMULA = ("^([=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20-])", r"'\1")
+
+
+def predictions(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> Array:
+    """Return class ids (int64) or scores (float64), [n], or zeros and ones (int64), [n, labels], from [n, outputs].
+
+    Labels of a multi-label task are predicted from the probabilities `thresholds`, [labels] or [n, labels], or 0.5.
+    """
+    if kind == "regression":
+        return logits[:, 0].astype(np.float64)
+    if kind == "classification":
+        classes: Array = logits.argmax(axis=1)
+        return classes
+    if thresholds is None or not len(thresholds):
+        return (logits >= 0).astype(np.int64)
+    return (probabilities(kind, logits) >= np.asarray(thresholds)).astype(np.int64)
+
+
+def probabilities(kind: Kind, logits: Array) -> Array:
+    """Return the probabilities of all classes, or of each label of a multi-label task, float64 [n, outputs]."""
+    logits = logits.astype(np.float64)
+    found: Array = expit(logits) if kind == "multilabel" else softmax(logits, axis=1)
+    return found
 
 
 def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None) -> dict[str, Any]:
@@ -39,16 +64,16 @@ def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabili
 
 
 def predict(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> tuple[Array, Array | None]:
-    """Return `metrics.predictions` and the probabilities of all labels, [n, labels], which are None for scores."""
-    chances = None if kind == "regression" else metrics.probabilities(kind, logits)
-    return metrics.predictions(kind, logits, thresholds), chances
+    """Return `predictions` and the probabilities of all labels, [n, labels], which are None for scores."""
+    chances = None if kind == "regression" else probabilities(kind, logits)
+    return predictions(kind, logits, thresholds), chances
 
 
 def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
     """Return the share of rows that each label is predicted for, or mean and deviation of scores, if all are finite."""
     if not len(logits) or not np.isfinite(logits).all():
         return {}
-    predicted = metrics.predictions(task.kind, logits)
+    predicted = predictions(task.kind, logits)
     if task.kind == "regression":
         return {"predicted": {"mean": round(float(predicted.mean()), 4), "std": round(float(predicted.std()), 4)}}
     counts = predicted.sum(axis=0) if task.kind == "multilabel" else np.bincount(predicted, minlength=task.outputs)

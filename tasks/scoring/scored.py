@@ -14,7 +14,8 @@ from include.paired import Interval
 from tasks.encoder.batching import TokenTable
 from tasks.scoring import thresholds
 from tasks.scoring.intervals import interval
-from tasks.scoring.metrics import Array, all_metrics, predictions, probabilities
+from tasks.scoring.metrics import all_metrics
+from tasks.scoring.predictions import Array, predictions, probabilities
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 from include.experiment import Experiment
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
-from tasks.scoring.metrics import NAMES, Array
+from tasks.scoring.metrics import NAMES
+from tasks.scoring.predictions import Array
 from tasks.scoring.scored import ScoredSplit
 
 #: The metric of the rows that have a label: the share of them that are right.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics import precision_recall_curve
 
-from tasks.scoring.metrics import Array, f1_of_rates
+from tasks.scoring.metrics import f1_of_rates
+from tasks.scoring.predictions import Array
 
 FOLDS = 5
 HALF = 0.5

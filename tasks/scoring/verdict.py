@@ -23,7 +23,8 @@ from include.glue import Task
 from include.paired import Interval
 from tasks.encoder.labels import from_column
 from tasks.scoring.intervals import interval
-from tasks.scoring.metrics import Array, baseline
+from tasks.scoring.metrics import baseline
+from tasks.scoring.predictions import Array
 
 METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
 

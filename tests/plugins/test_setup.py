@@ -40,9 +40,9 @@ STANDINS = {
 def checkout(tmp_path: Path) -> Path:
     """A checkout whose set-up takes a second."""
     shutil.copytree(REPOSITORY / "requirements", tmp_path / "requirements")
-    for folder in ("scripts", "tasks"):
-        (tmp_path / folder).mkdir()
-    for name in ("__init__.py", "__main__.py", "assets.py"):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "tasks" / "kernels").mkdir(parents=True)
+    for name in ("__init__.py", "__main__.py", "assets.py", "kernels/build.py"):
         (tmp_path / "tasks" / name).touch()
     for name in REAL:
         shutil.copy(REPOSITORY / "scripts" / name, tmp_path / "scripts")

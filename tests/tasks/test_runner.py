@@ -347,6 +347,13 @@ def test_a_stage_without_work_imports_nothing_for_it(then: str) -> None:
     assert done.stdout == "[]\n"
 
 
+def test_labeling_imports_no_metrics() -> None:
+    modules = "'sklearn', 'scipy.stats', 'pandas'"
+    code = f"import sys, tasks.inference.labeler; print(sorted(sys.modules.keys() & {{{modules}}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

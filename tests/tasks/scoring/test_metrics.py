@@ -9,7 +9,8 @@ import pytest
 from sklearn import metrics as sk
 
 from include.glue import TASKS, Task
-from tasks.scoring.metrics import NAMES, Array, all_metrics, as_json, predictions
+from tasks.scoring.metrics import NAMES, all_metrics, as_json
+from tasks.scoring.predictions import Array, predictions
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
 

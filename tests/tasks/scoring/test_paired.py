@@ -8,8 +8,9 @@ from sklearn.metrics import f1_score
 
 from include.glue import TASKS
 from include.paired import bonett_price
-from tasks.scoring.metrics import Array, pearson
+from tasks.scoring.metrics import pearson
 from tasks.scoring.paired import Comparison, compare, outcome
+from tasks.scoring.predictions import Array
 
 SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
 ROWS, MARGIN = 872, 0.02  # of SST-2's dev split, and retraining.margin

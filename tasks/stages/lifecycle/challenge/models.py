@@ -26,7 +26,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import split
 from tasks.inference.runner import Backend
 from tasks.inference.trained_model import TorchBackend, TrainedModel
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.scoring.scored import ScoredSplit
 
 

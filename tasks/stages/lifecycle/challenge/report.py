@@ -10,8 +10,7 @@ import numpy as np
 
 from include.glue import Task
 from tasks.reporting import page
-from tasks.scoring.metrics import Array
-from tasks.scoring.predictions import label_sets
+from tasks.scoring.predictions import Array, label_sets
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.lifecycle.challenge.comparison import Verdict
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from tasks.reporting.drawing import BLUE, GRAY, INK, RED, new_axes, style_axes
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.stages.pipeline.evaluate.summary import OperatingPoints
 
 #: With more points than this, a smoothed loss is drawn over the raw one, and the points of a scatter plot are fainter.

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from include.artifacts import write_json
 from include.stages import BadInput
 from tasks.encoder.labels import to_column
-from tasks.scoring.metrics import Array
-from tasks.scoring.predictions import answer_columns, label_names, write_csv
+from tasks.scoring.predictions import Array, answer_columns, label_names, write_csv
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import slices_of
 from tasks.scoring.thresholds import HALF

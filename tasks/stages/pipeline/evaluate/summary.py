@@ -23,7 +23,8 @@ from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import Classifier, predict_logits
 from tasks.scoring.intervals import interval, of_class_f1, of_share
-from tasks.scoring.metrics import Array, as_json, averages, baseline, f1_of_rates
+from tasks.scoring.metrics import as_json, averages, baseline, f1_of_rates
+from tasks.scoring.predictions import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import RECALL, Slice, slices_of
 from tasks.stages.pipeline.evaluate.rows import worst

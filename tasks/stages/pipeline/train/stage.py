@@ -85,7 +85,7 @@ def _thresholds(model: Path, dev: Path) -> list[float]:
     from tasks.encoder.batching import TokenTable
     from tasks.encoder.loading import load_trained
     from tasks.encoder.models import predict_logits
-    from tasks.scoring.metrics import probabilities
+    from tasks.scoring.predictions import probabilities
     from tasks.scoring.thresholds import tune
 
     table = TokenTable.open(dev)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from tasks.encoder.labels import from_column
 from tasks.reporting.figures import mean, metric_of
 from tasks.reporting.papers import CONTRADICTIONS, MODELS
-from tasks.scoring.metrics import Array
 from tasks.scoring.paired import compare
+from tasks.scoring.predictions import Array
 from tasks.stages.studies.leaderboard.entries import Entry
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from include.fields.retraining import Retraining
 from include.glue import TASKS
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.lifecycle.challenge.comparison import Cost, Verdict, judge
 from tasks.stages.lifecycle.challenge.report import disagreements, render, rows_lost

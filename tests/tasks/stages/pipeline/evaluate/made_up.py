@@ -11,7 +11,7 @@ import numpy as np
 
 from include.glue import TASKS
 from include.named_experiments import build
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
 from tasks.stages.pipeline.evaluate import report

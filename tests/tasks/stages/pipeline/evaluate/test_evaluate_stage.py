@@ -22,7 +22,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.stages.pipeline.evaluate.stage import run
 from tasks.stages.pipeline.gate import stage as gate
 from tests.tasks.contexts import surroundings

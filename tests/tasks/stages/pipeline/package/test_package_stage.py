@@ -27,7 +27,7 @@ from tasks.encoder.loading import load_trained
 from tasks.inference.packaged_backends import computes, fastest
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
-from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import Array
 from tasks.stages.pipeline.package import forms
 from tasks.stages.pipeline.package.forms import quantized_groups
 from tasks.tracking.champions import Champions
