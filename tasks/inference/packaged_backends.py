@@ -142,6 +142,12 @@ class OpenVinoBackend:
         if streams > 1:
             self._together = core.compile_model(file, "CPU", {**options, "NUM_STREAMS": streams})
         self._inputs = {value.any_name for value in self._alone.inputs}
+        first = {name: np.ones((1, STEP), np.int64) for name in self._inputs}
+        requests = [self._together.create_infer_request() for _ in range(streams)]
+        for request in requests:  # the first batch of each stream takes as long as several others
+            request.start_async(first)
+        for request in requests:
+            request.wait()
         self._longest = longest
         self._requests = local()  # by model: a request has inputs and outputs of its own, which threads cannot share
         self._running, self._counting = 0, Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,9 @@ class PackagedModel:
         self.max_length: int = described["max_length"]
         self.cleaning: list[str] = described.get("cleaning", [])
         self.backend = _open_form(folder, described, form, threads, torch or TransformersBackend, streams)
-        self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
-        self._tokenizer.no_padding()
         self.stride: int | None = described.get("stride")  # None: long texts are truncated
-        self._tokenizer.enable_truncation(self.max_length, stride=self.stride or 0, strategy="longest_first")
+        said = (folder / MODEL / "tokenizer.json").read_text(encoding="utf-8")
+        self._tokenizer = _open_tokenizer(said, self.max_length, self.stride or 0)
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Label texts in the columns `sentence` and, for pairs, `sentence2`. Return the columns of `answers`."""
@@ -130,6 +130,14 @@ def padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
         length = len(encoding)
         ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
     return ids, mask, segments
+
+
+@lru_cache(maxsize=2)  # reading one keeps all Python threads of a service waiting that changes its model
+def _open_tokenizer(said: str, max_length: int, stride: int) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(said)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length, stride=stride, strategy="longest_first")
+    return tokenizer
 
 
 def _open_form(

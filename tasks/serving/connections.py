@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 #: The maximum number of connections, and the share of the process's file handles that they may have.
-CONNECTIONS, HANDLES = 1_000, 0.5
+CONNECTIONS, HANDLES = 4_000, 0.5
 #: The maximum number of bytes of a request that are not its body. One read of the socket may exceed it.
 HEAD_BYTES = 65_536
 #: Seconds that a client has for the head of a request, and from an answer to the next head. The body has the deadline.

@@ -20,7 +20,7 @@ from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
 
 #: Maximum number of tokens and rows of the batches that warm a model. OpenVINO takes milliseconds more for the first
 #: batch of a shape. Larger batches would keep the model that answers waiting.
-WARM_TOKENS, WARM_ROWS = 128, 8
+WARM_TOKENS, WARM_ROWS = 64, 8
 
 
 @dataclass(frozen=True)
