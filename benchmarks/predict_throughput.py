@@ -39,8 +39,9 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import load_trained, read_head
 from tasks.inference.packaged_backends import computes
 from tasks.inference.trained_model import TrainedModel
-from tasks.spark import partitions, session
+from tasks.spark import session
 from tasks.stages.pipeline.package.forms import export_onnx, export_openvino
+from tasks.workers import partitions
 
 ROWS = 20_000
 CORES = len(os.sched_getaffinity(0))

@@ -129,7 +129,7 @@ _PIPELINE = (
         cache=True, spark=True, limits={"memory": "4g", "cpus": 4},
     ),
     Stage(
-        "preprocess", 5, "clean, sample and tokenize on Spark", ("preprocessing", "model.name"), ("validate",),
+        "preprocess", 5, "clean, sample and tokenize the rows", ("preprocessing", "model.name"), ("validate",),
         cache=True, spark=True, limits={"memory": "6g", "cpus": 8, "pids": 1024},
     ),
     Stage(
@@ -158,7 +158,7 @@ _PIPELINE = (
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
     Stage(
-        "predict", 6, "label the test split on Spark", ("prediction",), ("validate", "preprocess", "package"),
+        "predict", 6, "label the test split", ("prediction",), ("validate", "preprocess", "package"),
         spark=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(
@@ -193,7 +193,7 @@ _LIFECYCLE = (
 )  # fmt: skip
 _LABELING = (
     Stage(
-        "score", 4, "label the rows of a table on Spark",
+        "score", 4, "label the rows of a table",
         ("scoring", "prediction", "data.label_separator", *_REGISTERED),
         spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),

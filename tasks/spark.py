@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -18,8 +19,9 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyspark
@@ -34,14 +36,17 @@ from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
 from tasks import executors
+from tasks.staging import Staging, is_local
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 JAVA = 17  # the oldest version that Spark 4 supports
 ROOT = Path(__file__).absolute().parent.parent
-ROWS_IN_PARTITION = 5000
 #: The archive with the project's code, in the folder in which executors work.
 CODE = "spark_bert.zip"
+#: The columns of `answer`.
+ANSWER = "piece long, answer binary"
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 #: The description of jobs that do nothing and are no spans.
 EMPTY = "keep the Python workers"
@@ -145,14 +150,30 @@ def _jobs(spark: SparkSession) -> list[Any]:
     return [job for job in jobs if not (job.description().isDefined() and job.description().get() == EMPTY)]
 
 
-def is_local(spark: SparkSession) -> bool:
-    """Return whether the executors are threads on this machine, so that they can read its files in place."""
-    return str(spark.sparkContext.master).startswith("local")
+@dataclass(frozen=True)
+class Executors:
+    """The executors of a session: see Workers in tasks/workers.py."""
+
+    spark: SparkSession
+    staged: Staging
+
+    def map(self, work: Callable[[int], T], count: int, tasks: int | None = None) -> list[T]:
+        """Do the work for each number, by default in a task for each."""
+
+        def run(number: int) -> list[pa.RecordBatch]:
+            return [answer(number, work(number))]
+
+        return answers(map_numbers(self.spark, count, run, ANSWER, tasks)) if count else []
 
 
-def partitions(rows: int) -> int:
-    """Return the number of partitions for a number of rows: one per 5,000 rows as in the papers, and at least four."""
-    return max(4, rows // ROWS_IN_PARTITION)
+def answer(number: int, found: Any) -> pa.RecordBatch:
+    """Return what was found for a number as a row that `answers` reads."""
+    return pa.RecordBatch.from_pydict({"piece": [number], "answer": [pickle.dumps(found)]})
+
+
+def answers(frame: DataFrame) -> list[Any]:
+    """Return what executors have answered, in the order of the numbers."""
+    return [pickle.loads(answer) for answer in frame.toArrow().sort_by("piece")["answer"].to_pylist()]
 
 
 def map_numbers(

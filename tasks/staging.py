@@ -21,18 +21,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark import SparkFiles, TaskContext
-from pyspark.sql import SparkSession
 
 from include.artifacts import sync
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
-from tasks.spark import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,11 @@ def staging(spark: SparkSession) -> Iterator[Staging]:
             log.warning("the files of this session remain in the store: %s", error)
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Return whether the executors are threads on this machine, so that they can read its files in place."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
 def below(address: str, name: str) -> str:
     """Return the address of what has this name in the folder with an address."""
     if "://" not in address:
@@ -125,7 +130,11 @@ def fetched(address: str, folder: Path | None = None) -> Path:
     if "://" not in address:
         return Path(address)
     path = _place(address)[1]
-    cache = Path(folder or SparkFiles.getRootDirectory(), f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
+    if folder is None:
+        from pyspark import SparkFiles  # which a stage without executors does not import
+
+        folder = Path(SparkFiles.getRootDirectory())
+    cache = Path(folder, f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
     with cache.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = cache / Path(path).name
@@ -139,13 +148,11 @@ def fetched(address: str, folder: Path | None = None) -> Path:
 
 @contextmanager
 def whole_file(address: str) -> Iterator[Path]:
-    """Yield where an attempt of a task of Spark writes a file, which gets its address if the block does not fail."""
-    task = TaskContext.get()
-    assert task is not None  # only Spark calls this function, on executors
+    """Yield where an attempt to work on a piece writes a file, which gets its address if the block does not fail."""
     if "://" not in address:
         file = Path(address)
         # Each attempt, such as a speculative one, writes its own file, so that only complete files are renamed.
-        attempt = file.with_name(f".{file.name}.attempt-{task.taskAttemptId()}")
+        attempt = file.with_name(f".{file.name}.attempt-{secrets.token_hex(4)}")
         yield attempt
         sync(attempt)
         attempt.replace(file)

@@ -179,11 +179,6 @@ _CONTROL = (
 class Validation(Section):
     """How many problems in the data are tolerated before a run stops."""
 
-    engine: Literal["auto", "pandas", "spark"] = Field(
-        "auto",
-        description="The engine that reads and checks the data. auto: Spark for about one million rows or more, and if "
-        "runtime.spark_master is a cluster; else pandas, in one process.",
-    )
     max_quarantine: Share = Field(0.01, description="Share of a split's rows that may be set aside as unusable.")
     max_overlap: Share = Field(
         0.05,

@@ -77,6 +77,12 @@ class Runtime(Section):
         pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$",
         description="The URL of the Spark master, for example local[4] or spark://host:7077.",
     )
+    engine: Literal["auto", "process", "spark"] = Field(
+        "auto",
+        description="What works on the rows in validate, preprocess, predict and score. process: the process of the "
+        "stage; spark: the executors of spark_master, also of a cluster; auto: Spark from about 1,000,000 rows on, and "
+        "in predict and score from 4,000 on.",
+    )
     ranks_on: Literal["local", "spark"] = Field(
         "local",
         description="Where the ranks of a training run. local: on the machine of the stage; spark: in the executors of "

@@ -1,4 +1,4 @@
-"""Label rows on Spark: what predict, score and stream share. Each of them adds the source and the sink of the rows."""
+"""Label rows: what predict, score and stream share. Each of them adds the source and the sink of the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tasks.staging import Staging, fetched
 
 @dataclass(frozen=True)
 class Labeler:
-    """Labels rows in the Python workers of Spark. It can be sent to them, and each loads the model once."""
+    """Labels rows. It can be sent to the Python workers of Spark, of which each loads the model once."""
 
     model: TrainedModel
     address: str  # of the model's root
@@ -37,7 +37,7 @@ class Labeler:
 
     @classmethod
     def of(cls, staged: Staging, model: TrainedModel, prediction: Prediction, version: str = "") -> Self:
-        """Share a model with the executors."""
+        """Share a model with the workers."""
         address = staged.share(model.root, model.files())
         return cls(model, address, read_head(Path(model.folder)), prediction, version)
 
@@ -79,7 +79,7 @@ def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:
     return answer_columns(head.kind, head.label_names, predicted, probabilities)
 
 
-@lru_cache(maxsize=1)  # a Python worker processes several partitions, and there is one worker per core
+@lru_cache(maxsize=1)  # a worker works on several pieces
 def _runner(model: TrainedModel, address: str, prediction: Prediction) -> Runner:
     here = model.at(fetched(address))
     return Runner(Path(here.folder), here.open(threads=1), prediction)

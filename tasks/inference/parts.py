@@ -1,4 +1,4 @@
-"""Label the parts of a table on Spark, each into a Parquet file of its own: what predict and score share."""
+"""Label the parts of a table, each into a Parquet file of its own: what predict and score share."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
-from tasks.spark import map_numbers
-from tasks.staging import Staging, below, repeating, whole_file
+from tasks.staging import below, repeating, whole_file
+from tasks.workers import Workers
 
 log = logging.getLogger(__name__)
-#: Yields the rows of the part with a number, with their answers. It is sent to executors.
+#: Yields the rows of the part with a number, with their answers. It is sent to workers.
 Label = Callable[[int], Iterator[pa.Table]]
 
 
@@ -25,18 +24,18 @@ def part_file(folder: Path, part: int) -> Path:
     return folder / f"part-{part:05d}.parquet"
 
 
-def write_parts(spark: SparkSession, staged: Staging, label: Label, parts: Sequence[int], folder: Path) -> None:
+def write_parts(workers: Workers, label: Label, parts: Sequence[int], folder: Path) -> None:
     """Write the files of parts. Each is in the folder, whole, while others are still computed."""
     files = [part_file(folder, part) for part in parts]
 
     def done() -> int:
-        staged.collect(folder, ended=False)
+        workers.staged.collect(folder, ended=False)
         return sum(file.exists() for file in files)
 
     with progress(done, len(files)):
-        work = _WritePart(label, tuple(parts), staged.address_of(folder))
-        map_numbers(spark, len(parts), work, "part long").collect()
-    staged.collect(folder)
+        work = _WritePart(label, tuple(parts), workers.staged.address_of(folder))
+        workers.map(work, len(parts))
+    workers.staged.collect(folder)
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,13 @@ class _WritePart:
     parts: tuple[int, ...]  # their numbers
     folder: str  # its address
 
-    def __call__(self, at: int) -> tuple[()]:
-        """Return nothing, because the file is all that is made."""
+    def __call__(self, at: int) -> None:
         part = self.parts[at]
         write_parquet(self.label(part), below(self.folder, part_file(Path(), part).name))
-        return ()
 
 
 def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
-    """Write tables of one schema to a file, as a task of Spark. Without a table there is no file."""
+    """Write tables of one schema to a file. Without a table there is no file."""
     first = next(tables, None)
     if first is None:
         return

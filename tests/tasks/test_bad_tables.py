@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
     return trained(tmp_path_factory.mktemp("train") / "model", encoder)
 
 
-@pytest.fixture(params=["pandas", "spark", "score"])
+@pytest.fixture(params=["process", "spark", "score"])
 def read(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, model: Path) -> Read:
     """Read the table at a path: as the train split with one of the engines of validate, or to score it."""
     pq.write_table(table("dev", 20), tmp_path / "dev.parquet")
@@ -38,7 +38,7 @@ def read(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, mo
     def validate(path: Path) -> Artifact:
         data: dict[str, Any] = {"task": "classification", "source": "files", "path": str(tmp_path)}
         data |= {"labels": ["no", "yes"], "train": path.name, "dev": "dev.parquet"}
-        experiment = build({"data": data, "validation": {"engine": request.param}}, "test")
+        experiment = build({"data": data, "runtime": {"engine": request.param}}, "test")
         return run_stage("validate", experiment, Run(tmp_path / "home/runs/one"))
 
     def score(path: Path) -> Artifact:

@@ -60,7 +60,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -
             file.writelines("\t".join(row.values()) + "\n" for row in [NAMES, *rows(100, number), {"text": "no label"}])
     run = run_all_stages(folder, {"dev": rows(80, seed=4), "test": rows(400, seed=5)}, {
         "data": {"task": "classification", "labels": ["bad", "good"], "train": "train-*.tsv"},
-        "validation": {"engine": "spark"},
+        "runtime": {"engine": "spark"},
         "model": {"name": str(tiny_encoder(folder / "encoder"))},
         "preprocessing": {"max_length": 24},
         "training": {"epochs": 1},

@@ -34,7 +34,6 @@ from tasks.spark import (
     _explain,
     jobs_as_spans,
     keep_workers,
-    partitions,
     place,
     read_parquet,
     session,
@@ -214,10 +213,6 @@ def test_temporary_files_on_noexec_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))  # mounting one takes root
     with pytest.raises(BadInput, match=f"{tmp_path} is on a file system that is mounted noexec, .*: set TMPDIR to"):
         _check_temporary(tmp_path)
-
-
-def test_partitions_of_five_thousand_and_four_at_least() -> None:
-    assert [partitions(rows) for rows in (1, 19_999, 25_000, 67_349)] == [4, 4, 5, 13]
 
 
 def test_a_session_inside_a_session_is_that_one(spark: SparkSession) -> None:

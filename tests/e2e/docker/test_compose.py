@@ -26,7 +26,7 @@ from tests.e2e.docker.watch import Container, inspect, watched
 from tests.e2e.make_run import ROOT
 from tests.e2e.server import Call, log_in, to_end, trigger, wait_for
 
-CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55}
+CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55, "runtime.engine": "spark"}
 RUNNING = {
     "postgres", "api-server", "scheduler", "dag-processor", "triggerer", "docker-proxy", "spark-master",
     "spark-worker-1", "spark-worker-2", "mlflow", "serve",
@@ -136,11 +136,12 @@ def test_a_run_succeeds_and_its_report_opens(finished: Finished) -> None:
     assert "<html" in finished.call("GET", links["Report"])
 
 
-def test_preprocess_and_predict_ran_on_the_spark_workers(platform: Platform, finished: Finished) -> None:
+def test_validate_preprocess_and_predict_ran_on_the_spark_workers(platform: Platform, finished: Finished) -> None:
     code = "import urllib.request as web; print(web.urlopen('http://spark-master:8080/json/').read().decode())"
     master = json.loads(platform.python("spark-master", code))
     assert len(master["workers"]) == 2
-    assert {app["name"] for app in master["completedapps"]} == {"spark-bert preprocess", "spark-bert predict"}
+    ran = {app["name"] for app in master["completedapps"]}
+    assert ran == {"spark-bert validate", "spark-bert preprocess", "spark-bert predict"}
     networks = {
         stage["Config"]["Labels"]["spark-bert.stage"]: stage["HostConfig"]["NetworkMode"] for stage in finished.stages
     }

@@ -1,1 +1,1 @@
-"""The stage score: labels the rows of any table with a trained model, on Spark."""
+"""The stage score: labels the rows of any table with a trained model."""

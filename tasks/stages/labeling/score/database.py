@@ -113,13 +113,11 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array([None if text is None else Decimal(text) for text in column.to_pylist()], kind)
 
 
-def driver(scoring: Scoring) -> tuple[Path, ...]:
-    """Return the JDBC driver if the table is in a database. Raise BadInput if there is no such file."""
-    if not scoring.is_database:
-        return ()
+def driver(scoring: Scoring) -> Path:
+    """Return the JDBC driver. Raise BadInput if there is no such file."""
     jar = user_path(scoring.driver)
     check_file(jar, "name the .jar file of the database's JDBC driver as scoring.driver")
-    return (jar,)
+    return jar
 
 
 def driver_class(jar: Path) -> str:

@@ -1,4 +1,4 @@
-"""The files of a scored table: Spark writes them in parts, which are joined, also in the format of a text table."""
+"""The files of a scored table: workers write them in parts, which are joined, also in the format of a text table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
-from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
 from tasks.inference.chosen_model import Model
@@ -22,23 +21,24 @@ from tasks.scoring.predictions import sheet
 from tasks.sources.compression import unpacked
 from tasks.sources.json_row import written
 from tasks.sources.text_files import format_of
-from tasks.spark import partitions
 from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, Rows, scored_files
-from tasks.staging import Staging
+from tasks.workers import open_workers, partitions
 
 log = logging.getLogger(__name__)
 
 
-def score_parts(spark: SparkSession, staged: Staging, experiment: Experiment, model: Model, kept: Path) -> None:
-    """Score the parts that are not in the folder `parts` yet."""
-    table, folder = Rows.of(staged, kept / "table" / ROWS), kept / "parts"
-    parts = partitions(len(table))
+def score_parts(experiment: Experiment, model: Model, kept: Path, rows: int) -> None:
+    """Score the parts of a table with this many rows that are not in the folder `parts` yet."""
+    folder, parts = kept / "parts", partitions(rows)
     folder.mkdir(exist_ok=True)
     missing = [part for part in range(parts) if not part_file(folder, part).exists()]
     log.info("scoring %d of %d parts with %s, %s", len(missing), parts, model.version, model.trained.form)
-    if missing:
-        labeler = Labeler.of(staged, model.trained, experiment.prediction, model.version)
-        write_parts(spark, staged, _ScorePart(labeler, table, experiment.scoring.texts, parts), missing, folder)
+    if not missing:
+        return
+    with open_workers(experiment, "score", rows * len(missing) // parts) as workers:
+        table = Rows.of(workers.staged, kept / "table" / ROWS)
+        labeler = Labeler.of(workers.staged, model.trained, experiment.prediction, model.version)
+        write_parts(workers, _ScorePart(labeler, table, experiment.scoring.texts, parts), missing, folder)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The stage score: write the rows of a table with the predictions of a model, as Parquet and in the table's format.
 
-First the table is taken in, which fixes its rows and their order; then Spark scores it in parts. Both are kept as
+First the table is taken in, which fixes its rows and their order; then it is scored in parts. Both are kept as
 checkpoints, so that a run that was killed goes on with the parts that it lacks.
 """
 
@@ -67,19 +67,15 @@ def run(context: Context, plan: Plan) -> Outcome:
     """Score the table. The result has the numbers of rows, and of those set aside by reason."""
     import pyarrow.parquet as pq
 
-    from tasks.spark import session
-    from tasks.stages.labeling.score.database import driver
     from tasks.stages.labeling.score.files import score_parts, write_files
     from tasks.stages.labeling.score.table import Counts, read_table
-    from tasks.staging import staging
 
     experiment, kept = _with_version(context.experiment, plan.version), context.checkpoints
-    jars = driver(experiment.scoring)
-    with locked(kept), session(experiment, "score", *jars) as spark, staging(spark) as staged:
+    with locked(kept):
         if not (kept / "table").exists():
-            read_table(spark, staged, experiment, plan.model, plan.table, kept)
+            read_table(experiment, plan.model, plan.table, kept)
         counts = Counts.read(kept / "table")
-        score_parts(spark, staged, experiment, plan.model, kept)
+        score_parts(experiment, plan.model, kept, counts.rows)
     files = write_files(experiment, kept, context.output)
     written = pq.ParquetFile(context.output / files["parquet"]).metadata.num_rows
     if written != counts.rows or written + counts.aside != counts.rows_in:

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
 from include.artifacts import sha256, sync, write_json
@@ -31,9 +30,8 @@ from tasks.sources.lake import is_lake, scored_table
 from tasks.sources.table import Chunk, check_text, chunks, found_columns, parquet_chunks, table_files
 from tasks.sources.text_files import format_of
 from tasks.sources.values import python_value
-from tasks.stages.labeling.score.database import database_chunks
 from tasks.stages.labeling.score.json_lines import json_chunks
-from tasks.staging import Staging, opened
+from tasks.staging import Staging, opened, staging
 
 log = logging.getLogger(__name__)
 
@@ -73,15 +71,13 @@ def table_digest(files: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def read_table(
-    spark: SparkSession, staged: Staging, experiment: Experiment, model: Model, digest: str, kept: Path
-) -> None:
+def read_table(experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
     """Write the folder `table` of the checkpoints with a single rename."""
     scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         try:
-            counts = take_in(_chunks(spark, staged, experiment, folder / "read"), scoring.texts, head, folder / "table")
+            counts = take_in(_chunks(experiment, folder / "read"), scoring.texts, head, folder / "table")
         finally:  # a file that is still being copied is also malformed
             if (files := scored_files(scoring)) and table_digest(files) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
@@ -89,14 +85,19 @@ def read_table(
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
 
 
-def _chunks(spark: SparkSession, staged: Staging, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
+def _chunks(experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
     scoring = experiment.scoring
     files = scored_files(scoring)
     if lake := scored_table(scoring):
         folder.mkdir()
         yield from ((lake.name, chunk) for chunk in parquet_chunks(lake.copy(folder)))
     elif not files:
-        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, staged, scoring, folder))
+        from tasks.spark import session  # files are read without Spark
+        from tasks.stages.labeling.score.database import database_chunks, driver
+
+        with session(experiment, "score", driver(scoring)) as spark, staging(spark) as staged:
+            found = database_chunks(spark, staged, scoring, folder)
+        yield from ((scoring.table, chunk) for chunk in found)
     elif format_of(files[0]) == ".jsonl":
         yield from json_chunks(files, scoring.texts)
     else:

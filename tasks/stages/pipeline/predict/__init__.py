@@ -1,1 +1,1 @@
-"""The stage predict: predicts the test split with the trained model, on Spark."""
+"""The stage predict: predicts the test split with the trained model."""

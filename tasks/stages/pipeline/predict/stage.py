@@ -1,4 +1,4 @@
-"""The stage predict: predict the test split on Spark, and write predictions.parquet and predictions.csv.
+"""The stage predict: predict the test split, and write predictions.parquet and predictions.csv.
 
 Both files are sorted by `row`. Their columns are row, those of data.keep, and those of tasks/scoring/predictions.py.
 Scores are not clipped to the task's range.
@@ -31,9 +31,8 @@ def run(context: Context) -> Outcome:
     from tasks.inference.labeler import Labeler
     from tasks.inference.trained_model import TrainedModel
     from tasks.scoring.predictions import write_csv
-    from tasks.spark import session
     from tasks.stages.pipeline.predict.label import predict
-    from tasks.staging import staging
+    from tasks.workers import open_workers
 
     experiment, inputs = context.experiment, context.inputs
     split = inputs["preprocess"].path / "test"
@@ -44,12 +43,12 @@ def run(context: Context) -> Outcome:
     rows, parts = len(TokenTable.open(split).documents), len(list(split.glob("part-*.arrow")))
     log.info("predicting %d rows in %d partitions with %s", rows, parts, model.form)
     with (
-        session(experiment, "predict") as spark,
-        staging(spark) as staged,
+        open_workers(experiment, "predict", rows) as workers,
         scratch_folder(context.output, "parts") as scratch,
     ):
         started = time.monotonic()
-        found = predict(spark, staged, Labeler.of(staged, model, experiment.prediction), split, scratch)
+        labeler = Labeler.of(workers.staged, model, experiment.prediction)
+        found = predict(workers, labeler, split, scratch)
         speed = rows / (time.monotonic() - started)
     table = _with_kept(inputs["validate"].path, found) if experiment.data.keep else found
     pq.write_table(table, context.output / "predictions.parquet")

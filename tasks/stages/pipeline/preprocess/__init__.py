@@ -1,1 +1,1 @@
-"""The stage preprocess: turns validated text into memory-mappable token ids, on Spark."""
+"""The stage preprocess: turns validated text into memory-mappable token ids."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.spark import partitions
 from tasks.stages.pipeline.preprocess.selection import Mask
 from tasks.stages.pipeline.preprocess.table import Table
 from tasks.staging import below
+from tasks.workers import partitions
 
 Places = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition."""
+"""The stage preprocess: clean, sample, re-split, augment and tokenize, with one Arrow file per partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(context: Context, plan: str) -> Outcome:
     experiment = context.experiment
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     options = experiment.preprocessing
-    # What is wrong is reported before Spark starts.
+    # What is wrong is reported before the work starts.
     open_tokenizer(encoder / "tokenizer.json", options.max_length, options.window_stride)
     if experiment.model.kind in ("encoder", "frozen") and not _surely_fits(encoder, options.max_length):
         from tasks.encoder.loading import check_encoder  # torch takes seconds to import

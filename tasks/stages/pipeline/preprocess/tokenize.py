@@ -1,11 +1,10 @@
-"""Tokenization on Spark: each partition of a split becomes an uncompressed Arrow file, which can be memory-mapped."""
+"""Tokenization: each partition of a split becomes an uncompressed Arrow file, which can be memory-mapped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from tasks.stages.pipeline.preprocess.augment import Augment
 from tasks.stages.pipeline.preprocess.slices import Slice
 from tasks.staging import fetched, whole_file
 
-#: The counts that a partition returns to the driver: its rows, their inputs (the windows of long texts, else one for
+#: The counts that a partition returns: its rows, their inputs (the windows of long texts, else one for
 #: each row) and the tokens of these, the rows that were truncated to max_length, and the rows with an empty sentence.
 COUNTS = ("rows", "windows", "tokens", "truncated", "empty")
 _BATCH = 1000  # rows, because the encodings of a long text take hundreds of times its memory
@@ -46,15 +45,9 @@ class TokenizeSlices:
     tokenizer: str
     augment: Augment | None
 
-    #: Of the result, which has one row for each slice.
-    SCHEMA: ClassVar[str] = ", ".join(f"{name} long" for name in ("slice", *COUNTS))
-
-    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Write the file of a slice, and yield its number and its COUNTS."""
-        counts = self._write(self.slices[number])
-        yield pa.RecordBatch.from_arrays([pa.array([each]) for each in (number, *counts)], ["slice", *COUNTS])
-
-    def _write(self, own: Slice) -> Array:
+    def __call__(self, number: int) -> Array:
+        """Write the file of a slice, and return its COUNTS, [counts]."""
+        own = self.slices[number]
         tokenizer, id_type = load_tokenizer(self.tokenizer, self.options.max_length, self.options.window_stride)
         schema, counts = self._schema(id_type), np.zeros(len(COUNTS), np.int64)
         sentences = self.task.sentence_columns

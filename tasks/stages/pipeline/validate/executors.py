@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from include.glue import SPLITS, Task
 from include.stages import BadInput
@@ -22,12 +21,9 @@ from tasks.sources.pieces import Count, Piece, count
 from tasks.sources.quarantine import Quarantine, Tally
 from tasks.sources.source import Layout
 from tasks.sources.text_files import BLANK
-from tasks.spark import map_numbers
+from tasks.spark import Executors, answer
 from tasks.stages.pipeline.validate.tables import OTHERS, Facts, part_name, write_draft, write_overlap, write_table
-from tasks.staging import below, opened, whole_file
-
-T = TypeVar("T")
-ANSWER = "piece long, answer binary"
+from tasks.staging import Staging, below, opened, whole_file
 
 
 @dataclass(frozen=True)
@@ -114,10 +110,13 @@ def number_of_tasks(spark: SparkSession, inputs: Sequence[Input]) -> int:
 def for_each(spark: SparkSession, work: Callable[[Input], Any], inputs: Sequence[Input]) -> list[Any]:
     """Do the work for each piece on executors, and return the results in order. A BadInput is returned, not raised."""
 
-    def answer(number: int) -> list[pa.RecordBatch]:
-        return [_answer(number, work, inputs[number])]
+    def work_on(number: int) -> Any:
+        try:
+            return work(inputs[number])
+        except BadInput as error:
+            return error
 
-    return answers(map_numbers(spark, len(inputs), answer, ANSWER, number_of_tasks(spark, inputs))) if inputs else []
+    return Executors(spark, Staging()).map(work_on, len(inputs), number_of_tasks(spark, inputs))
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class WriteTables:
         """Take the exceptions, and a row with nothing but its number for each piece; a function for mapInArrow."""
         found = pa.Table.from_batches(list(chunks))
         for number in sorted(pc.unique(found["piece"]).to_pylist()):
-            yield _answer(number, self._write, found.filter(pc.equal(found["piece"], number)))
+            yield answer(number, self._write(found.filter(pc.equal(found["piece"], number))))
 
     def _write(self, found: pa.Table) -> dict[str, int]:
         """Return the number of rows that stay in each split."""
@@ -203,16 +202,3 @@ def _facts(rows: npt.NDArray[np.int64], split: str, found: pa.Table) -> dict[str
         also_in = {other: columns["splits"] & 1 << SPLITS.index(other) != 0 for other in OTHERS[name]}
         facts[name] = Facts(labels, also_in, columns["split"] == SPLITS.index(name))
     return facts
-
-
-def _answer(number: int, work: Callable[[T], Any], item: T) -> pa.RecordBatch:
-    try:
-        found = work(item)
-    except BadInput as error:
-        found = error
-    return pa.RecordBatch.from_pydict({"piece": [number], "answer": [pickle.dumps(found)]})
-
-
-def answers(frame: DataFrame) -> list[Any]:
-    """Return what executors have answered, in the order of the pieces."""
-    return [pickle.loads(answer) for answer in frame.toArrow().sort_by("piece")["answer"].to_pylist()]

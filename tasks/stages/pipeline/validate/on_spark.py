@@ -26,16 +26,14 @@ from tasks.sources.lake import CopiedTable
 from tasks.sources.pieces import Count, Piece, divide, number
 from tasks.sources.quarantine import Tally
 from tasks.sources.text_files import check_file
-from tasks.spark import is_local, map_numbers, read_parquet, session
+from tasks.spark import ANSWER, answers, map_numbers, read_parquet, session
 from tasks.stages.pipeline.validate.executors import (
-    ANSWER,
     Input,
     Places,
     ReadKeys,
     ReadPart,
     ReadPiece,
     WriteTables,
-    answers,
     count_piece,
     for_each,
     number_of_tasks,
@@ -43,7 +41,7 @@ from tasks.stages.pipeline.validate.executors import (
 from tasks.stages.pipeline.validate.keys import exceptions, keys_schema, with_splits
 from tasks.stages.pipeline.validate.one_process import write_splits
 from tasks.stages.pipeline.validate.tables import Tables, checked_folder, checked_schema, part_name, table_schema
-from tasks.staging import Staging, below, staging
+from tasks.staging import Staging, below, is_local, staging
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
+from tasks.workers import is_for_spark
 
 if TYPE_CHECKING:
     from tasks.stages.pipeline.validate.report import RuleResult
     from tasks.stages.pipeline.validate.tables import Tables
 
-SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark has started
 DATA_DOCS = "data_docs"
 #: The rules that fail because the limit of another one is exceeded, by that one's name.
 _FOLLOWS = {
@@ -70,27 +70,17 @@ def run(context: Context, source: Source) -> Outcome:
 
 
 def _tables(experiment: Experiment, source: Source, scratch: Path, output: Path) -> AbstractContextManager[Tables]:
-    """Read the data with the engine that the experiment, the number of rows, or the master of Spark selects."""
-    if _is_for_spark(experiment, source):
+    """Read the data with Spark or pandas."""
+    from tasks.sources.pieces import about_rows
+
+    rows = about_rows({file for split in source.splits for file in source.files.get(split, ())})
+    if is_for_spark(experiment, "validate", rows):
         from tasks.stages.pipeline.validate import on_spark
 
         return on_spark.validated(experiment, source, scratch, output)
     from tasks.stages.pipeline.validate import one_process
 
     return one_process.validated(experiment.task, source, scratch, output)
-
-
-def _is_for_spark(experiment: Experiment, source: Source) -> bool:
-    from tasks.sources.pieces import about_rows
-
-    engine = experiment.validation.engine
-    if engine != "auto":
-        return engine == "spark"
-    if not experiment.runtime.spark_master.startswith("local"):
-        return True
-    rows = about_rows({file for split in source.splits for file in source.files.get(split, ())})
-    log.info("there are about %d rows", rows)
-    return rows >= SPARK_FROM
 
 
 def _unlearnable(train: Path, task: Task) -> list[str]:

@@ -52,9 +52,10 @@ def texts(count: int) -> list[str]:
     return [" ".join(random.choice(WORDS, random.integers(1, 12))) for _ in range(count)]
 
 
-def score(home: Path, table: Path, model: Path, run: str = "one", **scoring: Any) -> Artifact:
+def score(home: Path, table: Path, model: Path, run: str = "one", engine: str = "auto", **scoring: Any) -> Artifact:
     """Score a file in a run of the home."""
-    experiment = build({"scoring": {"input": str(table), "model": str(model), **scoring}}, "test")
+    given = {"input": str(table), "model": str(model), **scoring}
+    experiment = build({"scoring": given, "runtime": {"engine": engine}}, "test")
     return run_stage("score", experiment, Run(home / "runs" / run))
 
 
@@ -69,9 +70,7 @@ def aside(artifact: Artifact) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (artifact.path / "aside.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_csv_file_comes_back_with_predictions_beside_its_columns(
-    spark: SparkSession, model: Path, tmp_path: Path
-) -> None:
+def test_a_csv_file_comes_back_with_predictions_beside_its_columns(model: Path, tmp_path: Path) -> None:
     rows = texts(120)
     lines = [f'{number},"{text}, ""{number}"""' for number, text in enumerate(rows)]
     (tmp_path / "in.csv").write_text("\n".join(["id,review", *lines[:50], "50,", "51,a,b", *lines[50:]]) + "\n")
@@ -98,7 +97,15 @@ def test_a_csv_file_comes_back_with_predictions_beside_its_columns(
     assert not list((tmp_path / "checkpoints/score").iterdir())
 
 
-def test_a_version_of_a_table_is_scored_as_it_was(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_executors_write_the_same_files_as_one_process(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("\n".join(["id,text", *(f"{at},{text}" for at, text in enumerate(texts(200)))]))
+    made = [score(tmp_path / engine, tmp_path / "in.csv", model, engine=engine) for engine in ("process", "spark")]
+    alone, there = (artifact.manifest.files for artifact in made)
+    assert len(alone) == 3 and alone == there
+
+
+def test_a_version_of_a_table_is_scored_as_it_was(model: Path, tmp_path: Path) -> None:
     delta(tmp_path / "lake", rows(30), rows(10, 30))
     delete_by_position(iceberg(tmp_path, rows(30)), [0, 29])
     newest = score(tmp_path, tmp_path / "lake", model, text="body")
@@ -114,7 +121,7 @@ def test_a_version_of_a_table_is_scored_as_it_was(spark: SparkSession, model: Pa
     assert pq.read_table(snapshot.path / "scored.parquet")["id"].to_pylist() == list(range(1, 29))
 
 
-def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+def test_json_lines_lose_no_row(model: Path, tmp_path: Path) -> None:
     good = [{"text": text, "id": number, "more": {"a": [number]}} for number, text in enumerate(texts(30))]
     lines = [json.dumps(row).encode() for row in good]
     bad = [b'{"text": "cut off', b'{"text": "caf\xe9", "id": 1}', b"good film", b'{"text": null}', b'{"id": 3}']
@@ -132,7 +139,7 @@ def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path
 
 
 def test_a_model_of_cleaned_texts_cleans_what_it_reads_and_leaves_the_table_as_it_is(
-    spark: SparkSession, model: Path, encoder: Path, tmp_path: Path
+    model: Path, encoder: Path, tmp_path: Path
 ) -> None:
     spec = replace(CLASSES, cleaning=("html", "punctuation", "lowercase"), texts=1)
     cleaned, plain = trained(tmp_path / "cleaned", encoder, spec), texts(20)
@@ -163,7 +170,7 @@ def test_the_number_of_texts_must_be_that_of_the_training(
         score(tmp_path, tmp_path / "in.csv", folder, **given)
 
 
-def test_scores_of_pairs(spark: SparkSession, encoder: Path, tmp_path: Path) -> None:
+def test_scores_of_pairs(encoder: Path, tmp_path: Path) -> None:
     model = trained(tmp_path / "model", encoder, SCORES)
     pairs = list(zip(texts(20), reversed(texts(20)), strict=True))
     columns = {"a": [first for first, _ in pairs], "b": [second for _, second in pairs], "n": range(20)}
@@ -174,7 +181,7 @@ def test_scores_of_pairs(spark: SparkSession, encoder: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(table["prediction"].to_numpy(), expected(model, list(pairs))[0], atol=1e-4)
 
 
-def test_several_labels_are_a_list_and_in_csv_a_text(spark: SparkSession, encoder: Path, tmp_path: Path) -> None:
+def test_several_labels_are_a_list_and_in_csv_a_text(encoder: Path, tmp_path: Path) -> None:
     rows = texts(60)
     (tmp_path / "in.csv").write_text("\n".join(["text", *rows]) + "\n")
     model = trained(tmp_path / "sets", encoder, SETS)
@@ -188,13 +195,14 @@ def test_several_labels_are_a_list_and_in_csv_a_text(spark: SparkSession, encode
         assert [row["prediction"] for row in csv.DictReader(file)] == ["|".join(row) for row in names]
 
 
-@pytest.mark.parametrize("store", ["", "with_store"])
+@pytest.mark.parametrize(("engine", "store"), [("process", ""), ("spark", ""), ("spark", "with_store")])
 def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
     spark: SparkSession,
     model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
+    engine: str,
     store: str,
 ) -> None:
     if store:
@@ -206,7 +214,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("tasks.stages.labeling.score.files.write_files", stop)
-        score(tmp_path, tmp_path / "in.parquet", model)
+        score(tmp_path, tmp_path / "in.parquet", model, engine=engine)
     assert not (tmp_path / "runs/one/run.json").exists()
     [kept] = (tmp_path / "checkpoints/score").iterdir()
     parts = [part_file(kept / "parts", part) for part in range(4)]
@@ -222,16 +230,14 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
             return write_files(*arguments)
 
         patch.setattr("tasks.stages.labeling.score.files.write_files", looked_at)
-        artifact = score(tmp_path, tmp_path / "in.parquet", model)
+        artifact = score(tmp_path, tmp_path / "in.parquet", model, engine=engine)
     assert unchanged == [True, True, False, True]
     table = pq.read_table(artifact.path / "scored.parquet")
     assert table["text"].to_pylist() == texts(80)
     assert table["prediction"].to_pylist() == expected(model, [(text,) for text in texts(80)])[0]
 
 
-def test_a_package_scores_in_the_form_that_is_named(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_scores_in_the_form_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # bf16 may be the fastest form on this processor, and agrees with PyTorch in fewer digits.
     monkeypatch.setattr(packaged_backends, "computes", lambda precision: precision == "fp32")
     package = packaged(tmp_path / "home").path
@@ -247,7 +253,7 @@ def test_a_package_scores_in_the_form_that_is_named(
 
 
 def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
-    spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tasks.stages.labeling.score import table
 
@@ -272,9 +278,7 @@ def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key
     assert score(tmp_path, tmp_path / "in", model).manifest.result["rows"] == 3
 
 
-def test_another_model_or_table_is_another_result(
-    spark: SparkSession, model: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_another_model_or_table_is_another_result(model: Path, encoder: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": texts(5)}), tmp_path / "in.parquet")
     first = score(tmp_path, tmp_path / "in.parquet", model)
     other = trained(tmp_path / "other", encoder)

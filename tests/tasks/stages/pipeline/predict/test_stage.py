@@ -28,9 +28,11 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference.labeler import Labeler
 from tasks.inference.parts import progress
 from tasks.inference.trained_model import TrainedModel
+from tasks.spark import Executors
 from tasks.stages.pipeline.predict.label import predict
 from tasks.stages.pipeline.predict.stage import run
 from tasks.staging import Staging
+from tasks.workers import ThisProcess, Workers
 from tests.tasks.contexts import surroundings
 from tests.tasks.stages.pipeline.package.packages import unchanged_package
 
@@ -85,12 +87,10 @@ def in_one_process(model: Path, split: Path) -> Any:
     return predict_logits(load_trained(model), TokenTable.open(split))
 
 
-def predicted(
-    spark: SparkSession, staged: Staging, package: Path, wanted: Experiment, split: Path, folder: Path
-) -> pa.Table:
+def predicted(workers: Workers, package: Path, wanted: Experiment, split: Path, folder: Path) -> pa.Table:
     model = TrainedModel.of(package, wanted.prediction)
     (folder / "parts").mkdir()
-    return predict(spark, staged, Labeler.of(staged, model, wanted.prediction), split, folder / "parts")
+    return predict(workers, Labeler.of(workers.staged, model, wanted.prediction), split, folder / "parts")
 
 
 def assert_probabilities(made: pa.Table, expected: torch.Tensor) -> None:
@@ -103,7 +103,9 @@ def test_predictions_are_those_of_one_process(
     spark: SparkSession, staged: Staging, classifier: Path, split: Path, tmp_path: Path, batching: str
 ) -> None:
     wanted = experiment("SST-2", batching=batching, batch_tokens=512)
-    made = predicted(spark, staged, classifier, wanted, split, tmp_path)
+    made = predicted(Executors(spark, staged), classifier, wanted, split, tmp_path)
+    (tmp_path / "alone").mkdir()
+    assert predicted(ThisProcess(), classifier, wanted, split, tmp_path / "alone").equals(made)
     logits = torch.from_numpy(in_one_process(classifier / "model", split))
     chances = logits.double().softmax(dim=1)
     assert made["row"].to_pylist() == list(range(0, 3 * ROWS, 3))
@@ -112,16 +114,14 @@ def test_predictions_are_those_of_one_process(
     assert_probabilities(made, chances)
 
 
-def test_the_windows_of_a_document_are_predicted_together(
-    spark: SparkSession, classifier: Path, split: Path, tmp_path: Path
-) -> None:
+def test_the_windows_of_a_document_are_predicted_together(classifier: Path, split: Path, tmp_path: Path) -> None:
     read = [pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in sorted(split.glob("part-*"))]
     table = pa.concat_tables(read)
     rows = np.sort(np.random.default_rng(1).integers(0, 80, ROWS))
     (tmp_path / "test").mkdir()
     with pa.ipc.new_file(tmp_path / "test" / "part-00000.arrow", table.schema) as writer:
         writer.write_table(table.set_column(0, "row", pa.array(rows)))
-    made = predicted(spark, Staging(), classifier, experiment("SST-2"), tmp_path / "test", tmp_path)
+    made = predicted(ThisProcess(), classifier, experiment("SST-2"), tmp_path / "test", tmp_path)
     documents = np.unique(rows)
     every = in_one_process(classifier / "model", split)
     logits = np.stack([every[rows == row].mean(0) for row in documents])
@@ -132,12 +132,19 @@ def test_the_windows_of_a_document_are_predicted_together(
 
 
 def stage(
-    output: Path, task: str, package: Artifact, preprocess: Artifact, validate: Artifact, **data: Any
+    output: Path,
+    task: str,
+    package: Artifact,
+    preprocess: Artifact,
+    validate: Artifact,
+    engine: str = "auto",
+    **data: Any,
 ) -> dict[str, Any]:
     """The stage's result; its files lie in the output."""
     output.mkdir()
     run_of = Run(output.parent / "runs" / "one")
-    wanted = build({"data": {"task": task, "source": "glue", "path": "unused", **data}}, "test")
+    values = {"data": {"task": task, "source": "glue", "path": "unused", **data}, "runtime": {"engine": engine}}
+    wanted = build(values, "test")
     inputs = {"package": package, "preprocess": preprocess, "validate": validate}
     return run(surroundings(wanted, run_of, inputs, output)).result
 
@@ -149,7 +156,7 @@ def read_csv(file: Path) -> list[dict[str, str]]:
 
 
 def test_the_stage_writes_classes(
-    spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+    classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
     inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     result = stage(tmp_path / "out", "SST-2", *inputs)
@@ -172,11 +179,24 @@ def test_the_stage_writes_classes(
     assert [float(row["probability"]) for row in written] == table["probability"].to_pylist()
 
 
+@pytest.mark.usefixtures("spark")
+def test_executors_write_the_same_files_as_one_process(
+    classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+) -> None:
+    inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    results, files = [], []
+    for engine in ("process", "spark"):
+        result = stage(tmp_path / engine, "SST-2", *inputs, engine=engine)
+        results.append({name: value for name, value in result.items() if name != "rows_per_second"})
+        files.append({file.name: file.read_bytes() for file in (tmp_path / engine).iterdir()})
+    assert results[0] == results[1] and len(files[0]) == 2 and files[0] == files[1]
+
+
 AWKWARD = ['a, "b"', "line\nend", "007", "", "好😀", "=1+1"]
 
 
 def test_kept_columns_stand_beside_the_predictions(
-    spark: SparkSession, encoder: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+    encoder: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
     rows = list(range(0, 3 * ROWS, 3))
     texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
@@ -197,7 +217,7 @@ def test_kept_columns_stand_beside_the_predictions(
 
 
 def test_kept_columns_of_other_rows_are_refused(
-    spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+    classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
     pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept-test.parquet")
     inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
@@ -206,7 +226,6 @@ def test_kept_columns_of_other_rows_are_refused(
 
 
 def test_the_stage_writes_scores_as_they_are(
-    spark: SparkSession,
     encoder: Path,
     split: Path,
     artifact: Callable[[Path, str], Artifact],

@@ -1,91 +1,105 @@
-"""Sampling and re-splitting: stratified, repeatable, and blind to how Spark has cut the rows."""
+"""Sampling and re-splitting: stratified, repeatable, and by the hash of Spark, which chose rows in earlier versions."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from include.glue import TASKS
-from tasks.stages.pipeline.preprocess.selection import resplit, sample, stratum
+from tasks.stages.pipeline.preprocess.selection import (
+    DEV,
+    DROPPED,
+    HELDOUT,
+    TRAIN,
+    Keys,
+    resplit,
+    sample,
+    seeded_hash,
+    strata,
+)
 
-SCORED = "row long, label double, split string"
-
-
-@pytest.fixture(scope="module")
-def train(spark: SparkSession) -> DataFrame:
-    """900 rows, a third of them of class 1."""
-    label = F.when(F.col("id") % 3 == 0, 1).otherwise(0).cast("long")
-    columns = {"row": F.col("id"), "label": label, "split": F.lit("train"), "text": F.xxhash64("id")}
-    return spark.range(900).select(*(column.alias(name) for name, column in columns.items())).cache()
-
-
-def rows(frame: DataFrame) -> list[int]:
-    return sorted(row["row"] for row in frame.select("row").collect())
-
-
-def test_a_sample_keeps_the_share_of_each_class_exactly(train: DataFrame) -> None:
-    kept = sample(train, 0.2, stratum(TASKS["SST-2"]), seed=1)
-    assert Counter(row["label"] for row in kept.collect()) == {0: 120, 1: 60}
-    assert kept.columns == train.columns
+Array = npt.NDArray[Any]
+ROWS = np.arange(900)
+LABELS = (ROWS % 3 == 0).astype(np.int64)  # a third of the rows are of class 1
+NONE = np.zeros(0, np.int64)
 
 
-def test_a_sample_is_the_seeds_not_the_partitioning(train: DataFrame) -> None:
-    by = stratum(TASKS["SST-2"])
-    first = rows(sample(train, 0.2, by, seed=1))
-    assert rows(sample(train.repartition(7), 0.2, by, seed=1)) == first
-    assert rows(sample(train, 0.2, by, seed=2)) != first
+def keys(labels: Array, task: str = "SST-2", text: Array | None = None) -> Keys:
+    rows = np.arange(len(labels))
+    return Keys(strata(pa.array(labels), TASKS[task]), rows, rows if text is None else text)
 
 
-def test_a_rare_class_survives_sampling(spark: SparkSession) -> None:
-    rows = [(0, 1, "train"), *((row, 0, "train") for row in range(1, 50))]
-    frame = spark.createDataFrame(rows, "row long, label long, split string")
-    assert Counter(row["label"] for row in sample(frame, 0.1, stratum(TASKS["SST-2"]), seed=0).collect())[1] == 1
+def sampled(labels: Array, share: float, seed: int, task: str = "SST-2") -> Array:
+    """The labels of the rows that stay."""
+    found = sample(keys(labels, task), np.full(len(labels), TRAIN), share, seed)
+    assert set(found.tolist()) <= {TRAIN, DROPPED}
+    kept: Array = labels[found == TRAIN]
+    return kept
 
 
-def test_scores_are_sampled_by_tenths_of_their_range(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(row, (row % 10) / 2 + 0.1, "train") for row in range(200)], SCORED)
-    kept = sample(frame, 0.5, stratum(TASKS["STS-B"]), seed=0)
-    assert set(Counter(row["label"] for row in kept.collect()).values()) == {10}
+@pytest.mark.parametrize("seed", [0, 7, 2**31 - 1])
+def test_the_hash_is_sparks(spark: SparkSession, seed: int) -> None:
+    values = [0, 1, -1, 2**63 - 1, -(2**63), *np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 50).tolist()]
+    frame = spark.createDataFrame([(value,) for value in values], "value long")
+    expected = [hashed for (hashed,) in frame.select(F.xxhash64(F.lit(seed), "value")).collect()]
+    assert seeded_hash(np.array(values), seed).tolist() == expected
 
 
-def test_the_highest_score_is_in_the_last_tenth(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(row, 5.0 if row % 2 else 4.5, "train") for row in range(20)], SCORED)
-    assert sample(frame, 0.05, stratum(TASKS["STS-B"]), seed=0).count() == 1
+def test_a_sample_keeps_the_share_of_each_class_exactly() -> None:
+    assert Counter(sampled(LABELS, 0.2, seed=1).tolist()) == {0: 120, 1: 60}
+    assert Counter(sampled(LABELS, 0.0025, seed=1).tolist()) == {0: 2, 1: 1}  # of 600, 1.5 is rounded up
 
 
-def splits(frame: DataFrame) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row in frame.collect():
-        found.setdefault(row["split"], []).append(row["row"])
-    return found
+def test_a_sample_is_the_seeds_not_the_order_of_the_rows() -> None:
+    every, order = keys(LABELS), np.random.default_rng(0).permutation(900)
+    other = Keys(every.stratum[order], every.row[order], every.text[order])
+    first, second = (sample(one, np.full(900, TRAIN), 0.2, seed=1) for one in (every, other))
+    assert first[order].tolist() == second.tolist()
+    assert sample(every, np.full(900, TRAIN), 0.2, seed=2).tolist() != first.tolist()
 
 
-def test_only_train_is_sampled(train: DataFrame) -> None:
-    frame = train.withColumn("split", F.when(F.col("row") < 300, "train").when(F.col("row") < 600, "dev"))
-    kept = splits(sample(frame.where("split is not null"), 0.1, stratum(TASKS["SST-2"]), seed=1))
-    assert {name: len(numbers) for name, numbers in kept.items()} == {"train": 30, "dev": 300}
+def test_a_rare_class_survives_sampling() -> None:
+    assert Counter(sampled(np.array([1, *[0] * 49]), 0.1, seed=0).tolist())[1] == 1
 
 
-def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once(train: DataFrame) -> None:
-    parts = resplit(train, train.limit(0), stratum(TASKS["SST-2"]), seed=3)
-    assert sorted(parts.columns) == sorted(train.columns)
-    counts = Counter((row["split"], row["label"]) for row in parts.collect())
-    each = {"train": (480, 240), "dev": (60, 30), "heldout": (60, 30)}
-    assert counts == {(name, label): number for name, numbers in each.items() for label, number in enumerate(numbers)}
-    assert sorted(number for numbers in splits(parts).values() for number in numbers) == list(range(900))
+def test_scores_are_sampled_by_tenths_of_their_range() -> None:
+    kept = sampled(np.arange(200) % 10 / 2 + 0.1, 0.5, seed=0, task="STS-B")
+    assert set(Counter(kept.tolist()).values()) == {10}
 
 
-def test_a_resplit_keeps_equal_texts_together(train: DataFrame) -> None:
-    pairs = train.withColumns({"text": F.floor(F.col("row") / 2), "label": F.lit(0)})
-    found = splits(resplit(pairs, pairs.limit(0), stratum(TASKS["SST-2"]), seed=0))
-    sides = [{number // 2 for number in found[name]} for name in ("train", "dev", "heldout")]
-    assert [len(side) for side in sides] == [360, 45, 45]
-    assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+def test_the_highest_score_is_in_the_last_tenth() -> None:
+    assert len(sampled(np.array([4.5, 5.0] * 10), 0.05, seed=0, task="STS-B")) == 1
 
 
-def test_a_resplit_leaves_out_what_stands_in_test(train: DataFrame) -> None:
-    found = splits(resplit(train, train.where("row = 7"), stratum(TASKS["SST-2"]), seed=3))
-    assert set(range(900)) - {number for numbers in found.values() for number in numbers} == {7}
+def test_only_train_is_sampled() -> None:
+    found = sample(keys(LABELS), np.repeat([TRAIN, DEV, DROPPED], 300), 0.1, seed=1)
+    assert Counter(found.tolist()) == {TRAIN: 30, DEV: 300, DROPPED: 570}
+
+
+def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once() -> None:
+    found = resplit(keys(LABELS), NONE, seed=3)
+    assert Counter(zip(found.tolist(), LABELS.tolist(), strict=True)) == {
+        (TRAIN, 0): 480, (TRAIN, 1): 240, (DEV, 0): 60, (DEV, 1): 30, (HELDOUT, 0): 60, (HELDOUT, 1): 30,
+    }  # fmt: skip
+
+
+def test_a_resplit_keeps_equal_texts_together() -> None:
+    found = resplit(keys(np.zeros(900, np.int64), text=ROWS // 2), NONE, seed=0)
+    assert (found[::2] == found[1::2]).all()
+    assert Counter(found[::2].tolist()) == {TRAIN: 360, DEV: 45, HELDOUT: 45}
+
+
+def test_a_resplit_leaves_out_what_stands_in_test() -> None:
+    assert np.flatnonzero(resplit(keys(LABELS), np.array([7]), seed=3) == DROPPED).tolist() == [7]
+
+
+def test_no_row_is_left_if_all_stand_in_test() -> None:
+    found = resplit(keys(LABELS), ROWS, seed=3)
+    assert (found == DROPPED).all() and (sample(keys(LABELS), found, 0.5, seed=3) == DROPPED).all()

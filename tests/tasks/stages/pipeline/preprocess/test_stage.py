@@ -30,7 +30,6 @@ from tasks.stages.pipeline.preprocess.tokenize import load_tokenizer
 from tasks.staging import STAGING
 from tests.tasks.contexts import surroundings
 
-pytestmark = pytest.mark.usefixtures("spark")
 Rows = list[tuple[Any, ...]]
 SENTENCES = ["A good film!", "the film was very dull, unwatchable", "it moved me", "Great acting" * 20, "café 1 2 3"]
 
@@ -58,9 +57,9 @@ def preprocess(tmp_path: Path, encoder: Path, artifact: Callable[[Path, str], Ar
     source.mkdir()
     output.mkdir()
 
-    def go(data: str | dict[str, Any] = "SST-2", **options: Any) -> Outcome:
+    def go(data: str | dict[str, Any] = "SST-2", engine: str = "auto", **options: Any) -> Outcome:
         data = data if isinstance(data, dict) else {"task": data, "source": "glue", "path": "unused"}
-        values = {"data": data, "model": {"name": str(encoder)}}
+        values = {"data": data, "model": {"name": str(encoder)}, "runtime": {"engine": engine}}
         experiment = build({**values, "preprocessing": options}, "test")
         inputs = {"validate": artifact(source, "validate")}
         return run(surroundings(experiment, Run(tmp_path / "runs" / "one"), inputs, output), "")
@@ -141,12 +140,12 @@ def test_copies_are_made_of_documents_and_not_of_windows(preprocess: Callable[..
     assert sum(row >= COPY for row in table.rows[table.documents]) == 15
 
 
-def test_a_damaged_tokenizer_is_told_before_spark_starts(
+def test_a_damaged_tokenizer_is_told_before_the_work_starts(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(encoder, tmp_path / "encoder")
     (tmp_path / "encoder" / "tokenizer.json").write_text('{"version": ')
-    monkeypatch.delattr(splits, "session")
+    monkeypatch.delattr(splits, "open_workers")
     with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again"):
         experiment = build({"model": {"name": str(tmp_path / "encoder")}}, "test")
         run(surroundings(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path), "")
@@ -264,24 +263,27 @@ def test_copies_are_added_to_train_only(preprocess: Callable[..., Outcome], tmp_
     assert read(tmp_path / "out" / "dev")["sentence1"].to_pylist() == clean * 2
 
 
-def test_executors_without_the_drivers_folders_write_the_same_files(
+@pytest.mark.usefixtures("spark")
+def test_executors_write_the_same_files_as_one_process_also_without_the_drivers_folders(
     preprocess: Callable[..., Outcome], tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wordnet_folder(Runtime(download=True))
     for split in ("train", "dev", "test"):
         write(tmp_path / "in", split, [(row, row % 2, f"{split} {row}: {SENTENCES[row % 5]}") for row in range(60)])
     options: dict[str, Any] = {"resplit": True, "sample": 0.5, "augment": ["synonyms", "order"], "clean": ["lowercase"]}
-    result = preprocess(**options).result
-    (tmp_path / "out").rename(tmp_path / "in place")
-    (tmp_path / "out").mkdir()
+
+    def made(engine: str) -> tuple[Any, dict[str, bytes]]:
+        result, output = preprocess(engine=engine, **options).result, tmp_path / "out"
+        files = {str(file.relative_to(output)): file.read_bytes() for file in output.rglob("*.*")}
+        shutil.rmtree(output)
+        output.mkdir()
+        return result, files
+
+    alone = made("process")
+    assert len(alone[1]) == 16 and made("spark") == alone
     monkeypatch.setattr("tasks.staging.is_local", lambda spark: False)
     monkeypatch.setenv(STAGING, bucket)
-    assert preprocess(**options).result == result
-    here, there = (
-        {file.relative_to(tmp_path / name): file.read_bytes() for file in (tmp_path / name).rglob("*.*")}
-        for name in ("in place", "out")
-    )
-    assert len(here) == 16 and here == there
+    assert made("spark") == alone
 
 
 def test_both_sentences_of_a_pair_are_changed(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def write_sst2(root: Path) -> Path:
     return folder
 
 
-def sst2(root: Path, **validation: Any) -> Experiment:
+def sst2(root: Path, engine: str = "auto", **validation: Any) -> Experiment:
     """The experiment on them."""
     data = {"task": "SST-2", "source": "glue", "path": str(root / "glue")}
-    return Experiment.model_validate({"data": data, "validation": validation})
+    return Experiment.model_validate({"data": data, "validation": validation, "runtime": {"engine": engine}})
 
 
 def append(file: Path, *rows: bytes) -> None:

@@ -39,7 +39,7 @@ def test_validate_keeps_them_under_their_rows(tmp_path: Path) -> None:
     assert pq.read_table(artifact.path / "test.parquet").column_names == ["row", "line", "sentence1", "label"]
 
 
-@pytest.mark.parametrize("engine", ["pandas", "spark"])
+@pytest.mark.parametrize("engine", ["process", "spark"])
 def test_rows_and_columns_of_several_files_are_found_in_theirs(tmp_path: Path, spark: object, engine: str) -> None:
     head = "sentence,label,id\n"
     for part, texts in enumerate((["good one", "again", "bad one"], ["", "good two"], ["bad\nthree", "good three"])):
@@ -50,8 +50,11 @@ def test_rows_and_columns_of_several_files_are_found_in_theirs(tmp_path: Path, s
     (tmp_path / "dev-1.csv").write_text(head + "Again,no,d1\n")
     experiment = own(tmp_path, "id", test="test-*.csv")
     named = experiment.data.model_copy(update={"train": "train-*.csv", "dev": "dev-*.csv"})
-    limits = experiment.validation.model_copy(update={"max_quarantine": 0.5, "max_overlap": 0.5, "engine": engine})
-    artifact = validate(tmp_path, experiment.model_copy(update={"data": named, "validation": limits}))
+    limits = experiment.validation.model_copy(update={"max_quarantine": 0.5, "max_overlap": 0.5})
+    runtime = experiment.runtime.model_copy(update={"engine": engine})
+    artifact = validate(
+        tmp_path, experiment.model_copy(update={"data": named, "validation": limits, "runtime": runtime})
+    )
     train = pq.read_table(artifact.path / "train.parquet").to_pydict()
     assert (train["row"], train["line"]) == ([0, 2, 4, 5, 6], [2, 4, 3, 2, 4])
     (quarantined,), (overlap,) = (lines(artifact.path / f"{name}.jsonl") for name in ("quarantine", "overlap"))
