@@ -36,18 +36,10 @@ std::vector<Block> blocks_of(int64_t tensors, const Gradient *gradients) {
 }
 
 template <class T> double squares(const T *values, int64_t count) {
-    const int64_t quarter = count / 4;  // four sums that do not wait for one another
-    float a = 0, b = 0, c = 0, d = 0;
-    const auto square = [values](int64_t at) { return wide(values[at]) * wide(values[at]); };
-#pragma omp simd reduction(+ : a, b, c, d)
-    for (int64_t at = 0; at < quarter; at++) {
-        a += square(at);
-        b += square(at + quarter);
-        c += square(at + 2 * quarter);
-        d += square(at + 3 * quarter);
-    }
-    for (int64_t at = 4 * quarter; at < count; at++) d += square(at);
-    return (a + b) + (c + d);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t at = 0; at < count; at++) sum += wide(values[at]) * wide(values[at]);
+    return sum;
 }
 
 // What an element is updated with.
