@@ -29,7 +29,7 @@ ROWS = {
     "preprocess_scale": ["200"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "serve_load": [
-        *("ours", "the lab's way", "mlflow models serve", "LitServe"),
+        *("ours", "ours, in fp32", "FastAPI with a pipeline", "the lab's way", "mlflow models serve", "LitServe"),
         *("32", "0.5 x capacity", "4 x capacity", "without swaps", "during 2 swaps"),
     ],
 }

@@ -58,13 +58,20 @@ def service(port: int, overrides: Sequence[str], home: Path = Path("work")) -> S
     return ["-m", "tasks.serving", "--experiment", "retrain", "--home", str(home), *values]
 
 
-OURS, PIPELINE, LAB, MLFLOW, LITSERVE = KINDS = (
+OURS, *_ = KINDS = (
     Kind(
         "ours",
         "/query",
         lambda text: {"sentences": text},
         lambda answer: str(answer["results"][0]["label"]),
         lambda package, form, port: service(port, [f"serving.model={package}"]),
+    ),
+    Kind(
+        "ours, in fp32",
+        "/query",
+        lambda text: {"sentences": text},
+        lambda answer: str(answer["results"][0]["label"]),
+        lambda package, form, port: service(port, [f"serving.model={package}", "serving.form=openvino-fp32"]),
     ),
     Kind(
         "FastAPI with a pipeline",

@@ -1,10 +1,10 @@
 """Requests per second of several servers, with clients that wait for their answers.
 
 Each client sends a text as soon as the one before it is answered. The servers take turns; each is warmed by as many
-requests before. Ours, MLflow's and LitServe compute the same form of the same package. The others are transformers in
-fp32: its pipeline behind FastAPI, and the lab's way, one text at a time behind a server of the standard library. On a
-machine that others use too, processor time counts: that of all processes of a server. Ratios are medians over the
-rounds of the ratio within a round.
+requests before. Ours, MLflow's and LitServe compute the same form of the same package; ours is also measured in fp32.
+The others are transformers in fp32: its pipeline behind FastAPI, and the lab's way, one text at a time behind a server
+of the standard library. On a machine that others use too, processor time counts: that of all processes of a server.
+Ratios are medians over the rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.tables import spread, table
 from tasks.inference.packaged_model import PackagedModel
 
 HEADER = (
-    "clients", "server", "requests/s, median (lowest to highest)", "requests/CPU-s", "p50, ms", "p99, ms",
+    "server", "clients", "requests/s, median (lowest to highest)", "requests/CPU-s", "p50, ms", "p99, ms",
     "ours x requests/s", "ours x requests/CPU-s", "failed", "same label",
 )  # fmt: skip
 
@@ -61,7 +61,7 @@ def throughput(setting: Setting, rounds: int) -> str:
                 for kind, server, target in running:
                     found[clients, kind.name].append(_measure(setting, server, target, clients))
     rows = [
-        [str(clients), *_row(kind, found[clients, kind.name], found[clients, OURS.name], same)]
+        [kind.name, str(clients), *_row(kind, found[clients, kind.name], found[clients, OURS.name], same)]
         for clients in COUNTS
         for kind in KINDS
     ]
@@ -86,7 +86,6 @@ def _same(kind: Kind, replies: Sequence[Reply], labels: Sequence[str]) -> float:
 def _row(kind: Kind, measured: list[Measurement], ours: list[Measurement], same: dict[str, float]) -> list[str]:
     pairs = list(zip(ours, measured, strict=True))
     return [
-        kind.name,
         spread([one.per_second for one in measured]),
         spread([one.per_cpu_second for one in measured]),
         f"{statistics.median(one.p50 for one in measured):.1f}",
