@@ -1,21 +1,25 @@
-"""Read token ids from memory-mapped Arrow files, and form batches of rows of similar length."""
+"""Read token ids from memory-mapped Arrow files, and form batches of rows of similar length.
+
+PyTorch, which takes a second to import, is imported for batches of tensors only: forms of packages compute arrays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
-from torch.nn import functional
 
 from include.stages import BadInput
 from tasks.encoder.labels import from_column
 from tasks.encoder.windows import first_windows
+
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[Any]
 #: The tiers of the papers: the largest average length in tokens, and the number of rows per batch. Batches of longer
@@ -36,6 +40,8 @@ class Packing:
     @classmethod
     def of(cls, attention_mask: torch.Tensor) -> Self:
         """Return the packing of a batch with this mask, which should be on the CPU: a GPU would have to be awaited."""
+        from torch.nn import functional
+
         mask = attention_mask.bool()
         ends = mask.sum(1).cumsum(0)
         return cls(mask, mask.flatten().nonzero().squeeze(1), functional.pad(ends, (1, 0)).int())
@@ -166,6 +172,8 @@ class TokenTable:
 
     def batch(self, indices: Array, length: int = 0) -> Batch:
         """Return a padded batch of the rows at some positions: see `padded`."""
+        import torch
+
         ids, mask, segments = map(torch.from_numpy, self.padded(indices, length))
         labels = torch.empty(0) if self._labels is None else torch.from_numpy(self._labels[indices])
         if labels.ndim > 1 or labels.is_floating_point():

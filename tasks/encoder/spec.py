@@ -129,6 +129,20 @@ class DescribedHead(BaseModel):
         """The kind of task."""
         return kind_of(self.problem_type, len(self.names))
 
+    def spec(self, max_length: int) -> HeadSpec:
+        """Return what labeling rows needs to know of the head of a model for inputs of this length."""
+        return HeadSpec(
+            kind=self.kind,
+            outputs=len(self.names),
+            max_length=max_length,
+            stride=self.window_stride,
+            label_names=() if self.kind == "regression" else tuple(self.names),
+            score_range=(self.score_range[0], self.score_range[1]) if self.score_range else None,
+            thresholds=tuple(self.thresholds or ()) if self.kind == "multilabel" else (),
+            cleaning=tuple(self.cleaning or ()),
+            texts=self.texts,
+        )
+
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         if self.id2label is not None:

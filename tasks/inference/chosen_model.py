@@ -13,7 +13,6 @@ from include.folders import user_folder
 from include.runs import Run
 from include.stages import BadInput
 from tasks import digests
-from tasks.encoder.loading import read_head
 from tasks.inference.trained_model import TrainedModel, is_package
 from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
 from tasks.tracking.registry import Registry
@@ -57,7 +56,7 @@ def _champion(experiment: Experiment, run: Run, section: Naming) -> Model:
 
 
 def _check_texts(second: str, model: Model, section: Naming) -> None:
-    texts = read_head(Path(model.trained.folder)).texts
+    texts = model.trained.head().texts
     if texts in (None, 2 if second else 1):
         return
     name = f"{model.version} ({model.trained.folder})"

@@ -16,7 +16,6 @@ from include.fields.results import Prediction
 from include.text import is_blank
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean
-from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
@@ -39,7 +38,7 @@ class Labeler:
     def of(cls, staged: Staging, model: TrainedModel, prediction: Prediction, version: str = "") -> Self:
         """Share a model with the workers."""
         address = staged.share(model.root, model.files())
-        return cls(model, address, read_head(Path(model.folder)), prediction, version)
+        return cls(model, address, model.head(), prediction, version)
 
     def label(self, batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows with their answers, some thousand at a time. The columns `texts` have one text, or a pair."""
@@ -62,7 +61,7 @@ class Labeler:
 
     @property
     def _runner(self) -> Runner:
-        return _runner(self.model, self.address, self.prediction)
+        return _runner(self.model, self.address, self.prediction, self.head)
 
     def _answered(self, rows: pa.Table, logits: Array) -> pa.Table:
         columns = answers(self.head, logits)
@@ -80,9 +79,9 @@ def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:
 
 
 @lru_cache(maxsize=1)  # a worker works on several pieces
-def _runner(model: TrainedModel, address: str, prediction: Prediction) -> Runner:
+def _runner(model: TrainedModel, address: str, prediction: Prediction, head: HeadSpec) -> Runner:
     here = model.at(fetched(address))
-    return Runner(Path(here.folder), here.open(threads=1), prediction)
+    return Runner(Path(here.folder), here.open(threads=1, longest=head.max_length), prediction, head)
 
 
 def text_problem(value: bytes | None, rules: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from include.fields.results import Prediction
 from tasks.encoder import tokens
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.cleaning import clean_all
-from tasks.encoder.loading import read_head
+from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import pool, split
 from tasks.inference.packaged_backends import padded_length
 
@@ -41,8 +41,14 @@ class Backend(Protocol):
 class Runner:
     """Computes the logits of texts, or of rows that have been tokenized already. Its `head` is that of the model."""
 
-    def __init__(self, folder: Path, backend: Backend, prediction: Prediction | None = None) -> None:
-        self.head = read_head(folder)
+    def __init__(
+        self, folder: Path, backend: Backend, prediction: Prediction | None = None, head: HeadSpec | None = None
+    ) -> None:
+        if head is None:
+            from tasks.encoder.loading import read_head  # which imports PyTorch
+
+            head = read_head(folder)
+        self.head = head
         self._folder, self._backend, self._prediction = folder, backend, prediction or Prediction()
 
     def logits(self, texts: Iterable[Sequence[str]]) -> Iterator[Array]:

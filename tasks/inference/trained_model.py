@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
-
-import torch
+from typing import TYPE_CHECKING, Self
 
 from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.batching import Array
-from tasks.encoder.loading import load_trained, read_head
-from tasks.encoder.models import Classifier
+from tasks.encoder.spec import HeadSpec, described_head, read_values
 from tasks.inference.chosen_form import choose
 from tasks.inference.packaged_backends import MODEL, backend_of, file_of
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Backend
+
+if TYPE_CHECKING:
+    from tasks.encoder.models import Classifier
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,29 @@ class TrainedModel:
         folder, file = (str(root / Path(path).relative_to(self.root)) for path in (self.folder, self.file))
         return replace(self, folder=folder, file=file)
 
-    def open(self, threads: int, streams: int = 1) -> Backend:
-        """Load the form, with a number of CPU threads for each of the calls that compute at a time, its streams."""
+    def head(self) -> HeadSpec:
+        """Return the head, read without PyTorch if another library computes the form."""
+        folder = Path(self.folder)
         if self.engine == "torch":
+            from tasks.encoder.loading import read_head
+
+            return read_head(folder)
+        longest = json.loads((self.root / DESCRIPTION).read_bytes())["max_length"]
+        return described_head(folder, read_values(folder)).spec(longest)
+
+    def open(self, threads: int, streams: int = 1, longest: int = 0) -> Backend:
+        """Load the form, with a number of CPU threads for each of the calls that compute at a time, its streams.
+
+        The longest input, in tokens, is read with PyTorch if it is not given.
+        """
+        if self.engine == "torch":
+            from tasks.encoder.loading import load_trained
+
             return TorchBackend(load_trained(Path(self.file)), threads)
-        longest = read_head(Path(self.folder)).max_length
+        if not longest:
+            from tasks.encoder.loading import read_head
+
+            longest = read_head(Path(self.folder)).max_length
         backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads, streams)
         return backend
 
@@ -84,15 +103,17 @@ class TorchBackend:
     def __init__(self, model: Classifier, threads: int) -> None:
         self._model, self._threads = model.eval(), threads
 
-    @torch.inference_mode()
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see Backend."""
+        import torch
+
         device = self._model.device
         inputs = (torch.from_numpy(part).to(device) for part in (input_ids, attention_mask, token_type_ids))
         before = torch.get_num_threads()
         torch.set_num_threads(self._threads)  # of the whole process
         try:
-            logits: Array = self._model(*inputs).float().cpu().numpy()
+            with torch.inference_mode():
+                logits: Array = self._model(*inputs).float().cpu().numpy()
         finally:
             torch.set_num_threads(before)
         return logits

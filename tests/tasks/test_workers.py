@@ -42,8 +42,8 @@ def test_the_first_piece_that_fails_ends_the_work() -> None:
 
 
 @pytest.mark.parametrize("stage", ["pipeline.preprocess.splits", "pipeline.predict.label", "labeling.score.files"])
-def test_a_stage_imports_spark_only_if_it_needs_it(stage: str) -> None:
-    heavy = {"pyspark", "mlflow", "great_expectations", "openvino"}
+def test_a_stage_imports_spark_and_pytorch_only_if_it_needs_them(stage: str) -> None:
+    heavy = {"pyspark", "torch", "transformers", "pandas", "sklearn", "mlflow", "great_expectations", "openvino"}
     program = f"import sys, tasks.stages.{stage}; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -10,8 +10,8 @@ import pytest
 from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.inference import chosen_model
 from tasks.inference.chosen_model import Model, chosen
+from tasks.inference.trained_model import TrainedModel
 from tests.tasks.stages.labeling.score.models import CLASSES
 from tests.tasks.tracking.retrained import MODEL, retrain
 
@@ -19,7 +19,7 @@ from tests.tasks.tracking.retrained import MODEL, retrain
 @pytest.fixture(autouse=True)
 def head(monkeypatch: pytest.MonkeyPatch) -> None:
     """The head of all models, because those of the registry have none."""
-    monkeypatch.setattr(chosen_model, "read_head", lambda _: CLASSES)
+    monkeypatch.setattr(TrainedModel, "head", lambda _: CLASSES)
 
 
 def champion(home: Path, **scoring: str) -> Model:

@@ -110,6 +110,13 @@ def test_executors_get_what_a_form_needs(
     assert set(found["there"][0].as_py()) - {"package"} == needed | {"model"}
 
 
+def test_the_head_is_the_same_without_pytorch(package: Path) -> None:
+    head = TrainedModel.of(package, prediction("openvino-fp32")).head()
+    expected = TrainedModel.of(package, prediction("torch-fp32")).head()
+    assert head == replace(expected, pooling=head.pooling, dropout=head.dropout)  # which only matter in training
+    assert head.label_names and head.max_length
+
+
 def test_a_model_without_a_package_has_only_pytorch(package: Path) -> None:
     with pytest.raises(BadInput, match=r"is no package, so it has no prediction.form openvino-bf16: write auto or"):
         TrainedModel.of(package / "model", prediction("openvino-bf16"))

@@ -22,7 +22,6 @@ from include.experiment import Experiment
 from include.fields.labeling import Scoring
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
-from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
@@ -73,7 +72,7 @@ def table_digest(files: Sequence[Path]) -> str:
 
 def read_table(experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
     """Write the folder `table` of the checkpoints with a single rename."""
-    scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
+    scoring, head = experiment.scoring, model.trained.head()
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         try:

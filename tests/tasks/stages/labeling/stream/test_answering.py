@@ -11,7 +11,7 @@ from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.encoder.spec import HeadSpec
-from tasks.inference import chosen_model
+from tasks.inference.trained_model import TrainedModel
 from tasks.stages.labeling.stream import labeler
 from tasks.stages.labeling.stream.labeler import Answering
 from tests.tasks.stages.labeling.score.models import CLASSES
@@ -22,7 +22,7 @@ from tests.tasks.tracking.retrained import MODEL, retrain
 def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, HeadSpec]:
     """The head of all models, because those of the registry have none."""
     found = {"head": replace(CLASSES, texts=1)}
-    monkeypatch.setattr(chosen_model, "read_head", lambda _: found["head"])
+    monkeypatch.setattr(TrainedModel, "head", lambda _: found["head"])
     return found
 
 
