@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precision", default="auto", help="of both: fp32, or auto")
+    parser.add_argument("--precision", default="auto", help="fp32 or auto, for Trainer and ours")
     parser.add_argument("--rows", type=int, default=ROWS, help="that each measurement trains on")
     parser.add_argument("--ablation", action="store_true", help="ours alone, each field off")
     parser.add_argument("--accuracy", action="store_true", help="accuracy on dev after all rows")

@@ -95,8 +95,8 @@ class Serving(Section):
     )
     form: FormName = Field(
         "auto",
-        description="The form of the package that answers. auto: the one that this processor computes and that was the "
-        "fastest with one client and with 32 when the model was packaged.",
+        description="The form of the package that answers. auto: of those that this processor computes, the one "
+        "that was the fastest with one client and with 32 when the model was packaged.",
     )
     host: str = Field("127.0.0.1", description="The address that the service listens on.")
     port: int = Field(8000, ge=0, le=65535, description="The port that the service listens on; 0 for any free port.")

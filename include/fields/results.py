@@ -70,8 +70,8 @@ class Packaging(Section):
     )
     max_tail_change: Share = Field(
         0.05,
-        description="Largest accepted change of 99.9 % of the answers, measured like max_mean_change. The largest "
-        "change of all does not count, because it grows with the number of rows.",
+        description="Largest accepted 99.9th percentile of the changes that max_mean_change averages. The largest "
+        "change does not count, because it grows with the number of rows.",
     )
 
 
@@ -89,9 +89,9 @@ class Prediction(Section):
     )
     form: FormName = Field(
         "auto",
-        description="The form of the package that computes the labels. auto: the one that this processor computes and "
-        "that was the fastest on one thread when the model was packaged; torch-fp32: exactly what transformers "
-        "computes from the model's folder. A model that is not a package has only torch-fp32.",
+        description="The form of the package that computes the labels. auto: of those that this processor computes, "
+        "the one that was the fastest on one thread when the model was packaged; torch-fp32: exactly what "
+        "transformers computes from the model's folder. A model that is not a package has only torch-fp32.",
     )
     escape_formulas: bool = Field(
         False,

@@ -147,7 +147,7 @@ class Training(Section):
         "the loss is scaled dynamically.",
     )
     fused_layers: bool = Field(
-        True, description="On CPUs, use our own kernels for the layers of BERT and MPNet, and for dropout."
+        True, description="On CPUs, train the layers of BERT and MPNet with kernels in C++, and use faster dropout."
     )
     compiled_layers: bool = Field(
         False,
@@ -161,8 +161,8 @@ class Training(Section):
     ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
         description="Number of ranks, the processes that train together. batch_size must be a multiple of it if "
-        "batching.kind is length or static. auto: one per GPU of the machine; without a GPU as many as are fastest on "
-        "its CPUs, which some steps of a long training tell if Horovod is installed, otherwise a single one.",
+        "batching.kind is length or static. auto: one per GPU of the machine; without a GPU one, or, in "
+        "long trainings and if Horovod is installed, the number with which some timed steps were the fastest.",
     )
     evaluations: int = Field(2, ge=1, le=1000, description="Number of evaluations on the dev split per epoch.")
     best_by: Literal["metric", "loss", Metric] = Field(

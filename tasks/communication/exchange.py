@@ -96,8 +96,7 @@ class Exchange(ABC):
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
-        for name, copy in self.copies.items():
-            copy.copy_(self.parameters[name].detach())
+        self._round_weights()
 
     def redistribute(self, states: Sequence[State]) -> State:
         """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped."""
@@ -122,7 +121,11 @@ class Exchange(ABC):
         memory = host.take(sum(sizes), torch.bfloat16) if host else torch.empty(sum(sizes), dtype=torch.bfloat16)
         pieces = zip(weights.items(), torch.split(memory, sizes), strict=True)
         self.copies = {name: piece.view_as(weight) for (name, weight), piece in pieces}
-        Exchange.load_state_dict(self, {})
+        self._round_weights()
+
+    def _round_weights(self) -> None:
+        for name, copy in self.copies.items():
+            copy.copy_(self.parameters[name].detach())
 
 
 class SingleRank(Exchange):

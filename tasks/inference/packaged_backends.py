@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -30,9 +30,9 @@ USES: dict[Use, tuple[str, ...]] = {"prediction": ("one_thread",), "serving": ("
 #: Forms are equally fast if their speeds differ by no more than this share.
 NEAR = 0.03
 _ENGINES = ("torch", "onnxruntime", "openvino")
-#: The features of a token, and of the inputs of an output's weights, that int8 quantizes with one scale.
+#: The number of a token's features, and of inputs of an output's weights, that share a scale in int8.
 GROUP = 64
-#: The precision of what is not quantized; for int8, where the processor has no bf16.
+#: What OpenVINO calls a precision. In int8, it is that of what is not quantized, where the processor has no bf16.
 _HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 #: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
 _OWN = {
@@ -63,16 +63,14 @@ def times_torch(form: Form, use: Use) -> float:
     return math.prod(float(form["speeds"][name]["times_torch"]) for name in USES[use]) ** (1 / len(USES[use]))
 
 
-def fastest(forms: Iterable[Form], use: Use) -> Form:
-    """Return the fastest form for a use, of one or more; at nearly equal speed rather one without PyTorch.
+def fastest(forms: Sequence[Form], use: Use) -> Form:
+    """Return the fastest form for a use; of forms that are nearly as fast, one without PyTorch is preferred.
 
     PyTorch takes a second to import, and several hundred megabytes.
     """
-    speeds = [(times_torch(form, use), form) for form in forms]
-    near = (1 - NEAR) * max(speed for speed, _ in speeds)
-    return max((pair for pair in speeds if pair[0] >= near), key=lambda pair: (pair[1]["engine"] != "torch", pair[0]))[
-        1
-    ]
+    least = (1 - NEAR) * max(times_torch(form, use) for form in forms)
+    near = [form for form in forms if times_torch(form, use) >= least]
+    return max(near, key=lambda form: (form["engine"] != "torch", times_torch(form, use)))
 
 
 def file_of(folder: Path, form: Mapping[str, Any]) -> Path:

@@ -114,7 +114,7 @@ def _fastest(job: Job, folder: Path, run: Run) -> tuple[int, str]:
     if steps < LEAST:
         return 1, ""
     lengths = TokenTable.open(job.data / "train").lengths
-    first, file = rung(possible), _speeds_file(job, float(lengths.mean()))
+    first, file = candidates(possible), _speeds_file(job, float(lengths.mean()))
     speeds = {ranks: speed for ranks, speed in recall(file).items() if ranks in possible}
     rows = len(lengths) * job.training.epochs
     if speeds and (set(first) <= speeds.keys() or rows / max(speeds.values()) < LONG):
@@ -150,7 +150,7 @@ def _free_memory() -> float:
     return 0.9 * float(free)
 
 
-def rung(possible: list[int]) -> list[int]:
+def candidates(possible: list[int]) -> list[int]:
     """Return the numbers of ranks to measure, in this order: those whose steps are predicted to take the least time."""
     cores = threads(ranks=1)
 

@@ -90,7 +90,7 @@ def test_a_layout_that_fails_is_left_out(
     (tmp_path / "broken" / "horovod" / "__init__.py").write_text(EXTENDED)
     (tmp_path / "broken" / "horovod" / "torch" / "__init__.py").write_text("raise ImportError('no libhorovod')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
-    monkeypatch.setattr(layouts, "rung", lambda possible: [2])
+    monkeypatch.setattr(layouts, "candidates", lambda possible: [2])
     settled = settle(make_job(tmp_path, **LONG_ENOUGH), tmp_path)
     assert re.search("2 x 1 is not considered: .*no libhorovod", caplog.text, re.DOTALL)
     assert settled.ranks == 1 and not remembered(tmp_path)
@@ -151,7 +151,7 @@ def test_few_layouts_are_measured_and_on_many_cores_not_one_rank(
 ) -> None:
     monkeypatch.setattr(layouts, "threads", lambda ranks: cores // ranks)
     monkeypatch.setattr(layouts, "_free_memory", lambda: 1e12)
-    assert layouts.rung(layouts.fitting(make_job(tmp_path, batch_size=32))) == measured
+    assert layouts.candidates(layouts.fitting(make_job(tmp_path, batch_size=32))) == measured
 
 
 def test_layouts_divide_cores_and_batches_and_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

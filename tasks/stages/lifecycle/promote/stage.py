@@ -123,5 +123,7 @@ def _outcome(registry: Champions, version: Version, decision: Decision, capacity
         "reason": f"{version} is {became}: {decision.reason}",
         "capacity": capacity if promoted else "",
     }
-    log.info("%s %s", result["reason"], result["capacity"])
+    log.info("%s", result["reason"])
+    if result["capacity"]:
+        log.info("%s", result["capacity"])
     return Outcome(result)

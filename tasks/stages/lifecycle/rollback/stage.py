@@ -46,9 +46,9 @@ def run(context: Context, plan: str) -> Outcome:
             registry.tag(left, {ROLLED_BACK: now(), BY: name})
         registry.make_champion(target)
     capacity = _capacity(context.run, target, left)
-    log.info(
-        "the champion of %s is version %s again, no longer %s. %s", registry.model, target.number, left.number, capacity
-    )
+    log.info("the champion of %s is version %s again, no longer %s", registry.model, target.number, left.number)
+    if capacity:
+        log.info("%s", capacity)
     return Outcome({"model": registry.model, "version": target.number, "left": left.number, "capacity": capacity})
 
 

@@ -23,7 +23,6 @@ from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
 from tasks.scoring.scored import ScoredSplit
-from tasks.serving.served_model import threads_of
 from tasks.stages.pipeline.package.forms import FORMS, REFERENCE, Form, problem_of
 from tasks.stages.pipeline.package.timing import Speed, measure_speeds
 
@@ -31,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the name of the processor, the threads of the service, and the precisions that OpenVINO can use on it."""
+    """Return the name of the processor, the threads of the service on it, and the precisions that OpenVINO can use."""
     core = openvino.Core()
     return {
         "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
-        "threads": threads_of(0),
+        "threads": threads(ranks=1),
         "precisions": list(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),
     }
 

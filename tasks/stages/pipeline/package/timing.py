@@ -23,7 +23,7 @@ from tasks.encoder.windows import split
 from tasks.inference.packaged_model import padded
 from tasks.inference.runner import Backend, batches
 from tasks.inference.trained_model import TrainedModel
-from tasks.serving.served_model import threads_of
+from tasks.launching.tuning import threads
 from tasks.serving.waiting import Input, Request, Shares, Waiting
 from tasks.stages.pipeline.package.forms import REFERENCE
 
@@ -57,7 +57,7 @@ def measure_speeds(models: Mapping[str, TrainedModel], dev: TokenTable) -> dict[
 
     The inputs are dev rows, or windows, that are evenly spread over their lengths.
     """
-    cores = threads_of(0)
+    cores = threads(ranks=1)
     inputs = _inputs(dev, Path(models[REFERENCE.name].folder))
     single = [padded([each]) for each in inputs[:SINGLE]]
     together = [padded(batch) for batch in in_service(inputs, CLIENTS, cores)]
