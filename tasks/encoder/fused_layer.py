@@ -188,7 +188,7 @@ class Layer(torch.autograd.Function):
         ctx.settings, ctx.shape, dtype = settings, hidden.shape, projection.dtype
         batch, tokens, features = hidden.shape
         count, heads = batch * tokens, settings.heads
-        hidden = hidden.detach().reshape(count, features)
+        hidden = hidden.detach().reshape(count, features).contiguous()
         if bias is not None:
             bias = bias.detach().contiguous()
         stride = 0 if bias is None or len(bias) == 1 else bias[0].numel()
@@ -221,7 +221,7 @@ class Layer(torch.autograd.Function):
         settings, (batch, tokens, features) = ctx.settings, ctx.shape
         projection, out, up, down = settings.weights
         count, heads, dtype = batch * tokens, settings.heads, projection.dtype
-        gradient = gradients[0].reshape(count, features)
+        gradient = gradients[0].reshape(count, features).contiguous()  # that of a sum may have strides of 0
         residual, of_down, of_last = _add_and_norm_backward(
             settings, 1, gradient, None, last_normalized, last_inverse, last_norm
         )
@@ -262,7 +262,11 @@ def _narrow(linear: nn.Linear, dtype: torch.dtype) -> torch.Tensor:
 def _joined(weights: list[torch.Tensor]) -> torch.Tensor:
     """Return weights [features, features] one below the other: where they are, if they lie like this in memory."""
     first, size = weights[0], weights[0].nbytes
-    if all(one.data_ptr() == first.data_ptr() + at * size for at, one in enumerate(weights)):
+    memory = first.untyped_storage().data_ptr()
+    if all(
+        one.untyped_storage().data_ptr() == memory and one.data_ptr() == first.data_ptr() + at * size
+        for at, one in enumerate(weights)
+    ):
         return first.as_strided((len(weights) * len(first), first.shape[1]), first.stride())
     return torch.cat(weights)
 

@@ -33,7 +33,8 @@ template <class Work> void in_parallel(int64_t count, int64_t least, Work work) 
     const int threads = std::max<int64_t>(1, std::min<int64_t>(omp_get_max_threads(), count / least));
 #pragma omp parallel num_threads(threads)
     {
-        const int64_t thread = omp_get_thread_num(), part = (count + threads - 1) / threads;
+        const int64_t given = omp_get_num_threads();  // fewer than asked for where OMP_THREAD_LIMIT says so
+        const int64_t thread = omp_get_thread_num(), part = (count + given - 1) / given;
         const int64_t first = std::min(count, thread * part);
         work(first, std::min(count, first + part), thread);
     }

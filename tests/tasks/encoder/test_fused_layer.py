@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,15 @@ def test_in_fp32_it_is_transformers_layer_and_gradient(
         torch.testing.assert_close(own, reference, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_gradient_of_a_sum_which_has_strides_of_0_is_read_as_it_is(rows: int) -> None:
+    layer, hidden = encoder("bert").encoder.layer[0], torch.randn(rows, 7, 32, requires_grad=True)
+    weight = torch.arange(32.0)
+    expected, result = layer(hidden), Layer.of(bert_parts(layer), hidden, None, None, torch.float32)
+    (own,), (reference,) = (torch.autograd.grad((each.sum(1) * weight).sum(), hidden) for each in (result, expected))
+    torch.testing.assert_close(own, reference, rtol=1e-4, atol=1e-4)
+
+
 @both
 def test_gradients_with_dropout_are_those_of_the_function(kind: str) -> None:
     """Compare them with differences along random directions; every call draws the same noise."""
@@ -119,6 +131,14 @@ def test_dropout_has_its_share_and_is_independent_of_its_neighbors_and_of_other_
         assert abs((values == 0).double().mean() - rate) < 5 * (rate * (1 - rate) / rows) ** 0.5
     others = torch.stack([*drawn, *(drawn[0].roll(by) for by in (1, 2, 16, 384))])
     assert (torch.corrcoef(others) - torch.eye(len(others))).abs().max() < 5 / rows**0.5
+
+
+def test_fewer_threads_than_were_asked_for_do_all_the_work() -> None:
+    code = (
+        "import torch; from tasks.kernels.library import call; torch.set_num_threads(2); total = torch.zeros(100_000); "
+        "call('add', torch.float32, 100_000, total, torch.ones(100_000)); assert total.sum() == 100_000"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_THREAD_LIMIT": "1"}, check=True)
 
 
 def batch(tokens: int) -> dict[str, torch.Tensor]:
