@@ -193,12 +193,12 @@ _LIFECYCLE = (
 )  # fmt: skip
 _LABELING = (
     Stage(
-        "score", 4, "label the rows of a table",
+        "score", 5, "label the rows of a table",
         ("scoring", "prediction", "data.label_separator", *_REGISTERED),
         spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(
-        "stream", 1, "label rows as they arrive, on Spark",
+        "stream", 2, "label rows as they arrive, on Spark",
         (
             *("streaming", "prediction", *_REGISTERED),
             *("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift"),

@@ -18,7 +18,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetLayer
 
 from tasks.encoder.adapters import has_adapters
 from tasks.encoder.batching import Packing
-from tasks.kernels.library import call, library
+from tasks.kernels.library import call, computes
 
 _FUSED = "fused"  # the attribute of a layer that uses the fused passes
 _COPY = "weight_in_bf16"  # the attribute of a linear layer that holds a copy of its weight
@@ -80,7 +80,7 @@ def fuse_layers(encoder: nn.Module) -> bool:
     """
     layers: list[Any] = [each for each in encoder.modules() if type(each) in _FORWARDS and not has_adapters(each)]
     layers = [layer for layer in layers if isinstance(layer.intermediate.intermediate_act_fn, GELUActivation)]
-    layers = [layer for layer in layers if library() and not getattr(layer, "is_decoder", False)]
+    layers = [layer for layer in layers if computes(*layer.parameters()) and not getattr(layer, "is_decoder", False)]
     for layer in layers:
         layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
         setattr(layer, _FUSED, True)

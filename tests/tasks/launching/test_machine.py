@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_without_horovod_a_long_training_says_what_could_be_faster(
     assert "with Horovod" not in caplog.text
     monkeypatch.setattr(layouts, "LONG", 0)
     launch(make_job(tmp_path, ranks="auto", epochs=0.25, evaluations=1))
-    assert "one rank has trained for 0 s; with Horovod (`make setup`), more may be faster" in caplog.text
+    assert re.search(r"one rank has trained for \d s; with Horovod \(`make setup`\), more may be faster", caplog.text)
 
 
 def test_ranks_share_the_quota_and_each_has_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
