@@ -198,7 +198,7 @@ _LABELING = (
         spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(
-        "stream", 2, "label rows as they arrive, on Spark",
+        "stream", 1, "label rows as they arrive, on Spark",
         (
             *("streaming", "prediction", *_REGISTERED),
             *("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift"),
