@@ -30,7 +30,7 @@ from tasks.training.job import Job, checkpoints
 
 log = logging.getLogger(__name__)
 
-#: Trains as a job says on so many ranks in processes of their own, which use a folder. Raises if that fails.
+#: Trains as a job says on a number of ranks in processes of their own, which use a folder. Raises if that fails.
 Run = Callable[[Job, Path, int], None]
 TIMED = (8, 30)  # steps that are timed, at least and at most; in between, 2 % of the training
 SHARE = 0.05  # of the training that timing may take
@@ -230,9 +230,9 @@ def _with(job: Job, ranks: int) -> Job:
 
 
 def _speeds_file(job: Job, tokens: float) -> Path:
-    """Return the file in the cache folder with the speeds of trainings like this one, whose rows have so many tokens.
+    """Return the file in the cache folder with the speeds of trainings like this one, whose rows have this mean length.
 
-    Of two such trainings, the rows are of about the same length, within a factor of two.
+    The length counts to the nearest power of two.
     """
     encoder = json.loads((job.encoder / "config.json").read_text(encoding="utf-8"))
     encoder.pop("_name_or_path", None)
