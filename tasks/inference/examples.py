@@ -27,9 +27,16 @@ def write_examples(folder: Path, texts: Sequence[list[str]]) -> None:
 
 
 def check_examples(package: PackagedModel, form: str, folder: Path) -> None:
-    """Raise BadInput if a form's answers to its examples have changed by more than a form's answers may."""
+    """Raise BadInput if a form's answers to its examples have changed by more than a form's answers may.
+
+    That is by default or in the package, because limits of 0 would refuse another processor, which rounds otherwise.
+    """
     examples = json.loads((folder / EXAMPLES).read_bytes())
-    limits = Packaging.model_validate(json.loads((folder / DESCRIPTION).read_bytes())["limits"])
+    default, own = Packaging(), Packaging.model_validate(json.loads((folder / DESCRIPTION).read_bytes())["limits"])
+    limits = Packaging(
+        max_mean_change=max(default.max_mean_change, own.max_mean_change),
+        max_tail_change=max(default.max_tail_change, own.max_tail_change),
+    )
     expected = np.array(examples["logits"][form], np.float32)
     found = _shares(package, _logits(package, examples["texts"]))
     if reasons := Changes.of(found, _shares(package, expected)).reasons(limits):

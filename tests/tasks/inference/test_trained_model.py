@@ -150,6 +150,19 @@ def test_a_package_names_no_library_and_no_file_elsewhere(tmp_path: Path, values
         PackagedModel(folder, form(values["engine"], "fp32", 1)["name"])
 
 
+def test_a_package_that_allows_no_change_is_served_where_the_processor_rounds_otherwise(
+    package: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(package, tmp_path / "package")
+    described = json.loads((folder / "package.json").read_text())
+    described["limits"] |= {"max_mean_change": 0.0, "max_tail_change": 0.0}
+    write_json(folder / "package.json", described)
+    examples = json.loads((folder / "examples.json").read_text())
+    changed = {form: np.add(logits, [0.0, 1e-5]).tolist() for form, logits in examples["logits"].items()}
+    write_json(folder / "examples.json", {**examples, "logits": changed})
+    assert open_model(folder, "", "", 1).form == "openvino-fp32"
+
+
 @pytest.mark.parametrize("kind", ["evil", "pooled-encoder"])
 def test_no_code_of_a_package_is_ever_run(tmp_path: Path, kind: str) -> None:
     """With a pickle, a module for each auto class, and only the form of PyTorch."""
