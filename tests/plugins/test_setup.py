@@ -102,6 +102,13 @@ def test_what_cannot_be_fetched_leaves_the_environment_as_it_is(checkout: Path) 
         assert f"torch stays as it is until make setup can fetch the one for {asked}" in done.stderr
 
 
+def test_a_compiler_that_fails_on_the_kernels_stops_nothing(checkout: Path) -> None:
+    (checkout / "tasks/kernels/build.py").write_text("raise SystemExit(1)")
+    done = set_up(checkout, torch="cpu")
+    assert (done.returncode, installed(checkout)) == (0, CPU)
+    assert "The kernels cannot be compiled, so training on CPUs is slower." in done.stderr
+
+
 @pytest.mark.parametrize(("before", "asked", "found"), [("cpu", "cuda", CUDA), ("cuda", "cpu", CPU)])
 def test_a_switch_that_was_interrupted_is_finished_by_the_next_set_up(
     checkout: Path, before: str, asked: str, found: str
