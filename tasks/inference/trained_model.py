@@ -13,7 +13,7 @@ from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.encoder.spec import HeadSpec, described_head, read_values
 from tasks.inference.chosen_form import choose
-from tasks.inference.packaged_backends import MODEL, backend_of, file_of
+from tasks.inference.packaged_backends import MODEL, Form, backend_of, file_of
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Backend
 
@@ -41,8 +41,12 @@ class TrainedModel:
                     "torch-fp32, or name the folder of a package"
                 )
             return cls(str(folder), str(folder))
-        form = choose(folder, "prediction", prediction.form)
-        return cls(str(folder / MODEL), str(file_of(folder, form)), form["engine"], form["precision"])
+        return cls.in_form(folder, choose(folder, "prediction", prediction.form))
+
+    @classmethod
+    def in_form(cls, package: Path, form: Form) -> Self:
+        """Return the model of a package in one of its forms."""
+        return cls(str(package / MODEL), str(file_of(package, form)), form["engine"], form["precision"])
 
     @property
     def form(self) -> str:

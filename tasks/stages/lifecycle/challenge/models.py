@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.artifacts import ArtifactStore
-from include.fields.results import Prediction
 from include.glue import Task
 from include.stages import BadInput
 from tasks.context import Context
@@ -24,6 +23,7 @@ from tasks.encoder.loading import load_trained
 from tasks.encoder.models import predict_logits
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import split
+from tasks.inference.chosen_form import choose
 from tasks.inference.runner import Backend
 from tasks.inference.trained_model import TorchBackend, TrainedModel
 from tasks.scoring.predictions import Array
@@ -92,8 +92,8 @@ def load_champion(
 
 
 def _served(package: Path) -> Backend:
-    """Load the form of a package that is served on this machine, for one thread."""
-    return TrainedModel.of(package, Prediction()).open(threads=1)
+    """Load the form of a package that the service would choose on this machine, for one thread."""
+    return TrainedModel.in_form(package, choose(package, "serving")).open(threads=1)
 
 
 def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
