@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
 #: Maximum number of tokens and rows of the batches that warm a model. OpenVINO takes milliseconds more for the first
 #: batch of a shape. Larger batches would keep the model that answers waiting.
 WARM_TOKENS, WARM_ROWS = 64, 8
+#: The processor time that a container may take in a period, or "max", and the period, both in microseconds.
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,15 @@ class ServedModel:
 
 
 def threads_of(wanted: int) -> int:
-    """Return the number of threads that compute: as many as the settings want, or one per core for 0."""
-    return wanted or len(os.sched_getaffinity(0))
+    """Return the number of threads that compute: as many as the settings want; for 0, one per core, within a quota."""
+    return wanted or min(len(os.sched_getaffinity(0)), _cores_of_quota())
+
+
+def _cores_of_quota() -> int:
+    with suppress(OSError, ValueError):  # there is none
+        quota, period = map(int, QUOTA.read_text(encoding="ascii").split())
+        return math.ceil(quota / period)
+    return os.cpu_count() or 1
 
 
 def open_model(folder: Path, name: str, version: str, threads: int, wanted: FormName = "auto") -> ServedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,8 @@ import psutil
 import pytest
 
 from include.artifacts import write_json
-from tasks.serving.served_model import ServedModel, open_model
+from tasks.serving import served_model
+from tasks.serving.served_model import ServedModel, open_model, threads_of
 
 ENOUGH = 1.0  # seconds of processor time
 
@@ -48,3 +50,13 @@ def test_every_form_computes_with_the_threads_of_the_settings(
         form["offered"] = form["engine"] == engine and form["precision"] == "fp32"
     write_json(copy / "package.json", said)
     assert working(open_model(copy, "", "", threads), threads) == threads
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("50000 100000", 1), ("max 100000", None), ("9000000 100000", None)])
+def test_a_quota_of_the_container_limits_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int | None
+) -> None:
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    monkeypatch.setattr(served_model, "QUOTA", tmp_path / "cpu.max")
+    assert threads_of(0) == (expected or len(os.sched_getaffinity(0)))
+    assert threads_of(3) == 3
