@@ -45,6 +45,7 @@ JAVA = 17  # the oldest version that Spark 4 supports
 ROOT = Path(__file__).absolute().parent.parent
 #: The archive with the project's code, in the folder in which executors work.
 CODE = "spark_bert.zip"
+_SUFFIXES = (".py", ".cpp", ".h")  # the kernels of a machine are those whose source is here
 #: The columns of `answer`.
 ANSWER = "piece long, answer binary"
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
@@ -279,8 +280,9 @@ def _code(scratch: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("include", "tasks"):
             archive.write(ROOT / package, package)  # without this, a package that has no __init__.py is not found
-            for file in sorted((ROOT / package).rglob("*.py")):
-                archive.write(file, file.relative_to(ROOT))
+            for file in sorted((ROOT / package).rglob("*.*")):
+                if file.suffix in _SUFFIXES:
+                    archive.write(file, file.relative_to(ROOT))
     return path
 
 

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from ipaddress import ip_address
 from itertools import count, takewhile
@@ -28,6 +29,7 @@ from include.named_experiments import load
 from include.scratch import kernel
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
+from tasks.kernels.build import LEVELS, library_path
 from tasks.spark import (
     _check_temporary,
     _code,
@@ -246,6 +248,15 @@ def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
     program = "import include.stages, tasks; print(include.stages.__file__)"
     found = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, env=environment, text=True)
     assert found.strip() == str(tmp_path / "spark_bert.zip" / "include" / "stages.py")
+
+
+def test_ranks_on_other_machines_find_the_same_kernels(tmp_path: Path) -> None:
+    with zipfile.ZipFile(_code(tmp_path)) as archive:  # as Spark unpacks it for ranks
+        archive.extractall(tmp_path / "code")
+    program = "from tasks.kernels import build; print(build.__file__, *map(build.library_path, build.LEVELS))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "code")}
+    found = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, env=environment, text=True)
+    assert found.split() == [str(tmp_path / "code/tasks/kernels/build.py"), *map(str, map(library_path, LEVELS))]
 
 
 @pytest.mark.parametrize("name", ["home?", "home[1]", "{a,b}*", "\u00e4 %20", "a\\b#c:d"])
