@@ -101,7 +101,10 @@ class Serving(Section):
     host: str = Field("127.0.0.1", description="The address that the service listens on.")
     port: int = Field(8000, ge=0, le=65535, description="The port that the service listens on; 0 for any free port.")
     threads: int = Field(
-        0, ge=0, description="Number of CPU threads of the model, each with batches of its own; 0 for one per core."
+        0,
+        ge=0,
+        description="Number of CPU threads of the model, each with batches of its own; 0 for one per core, within the "
+        "quota of a container.",
     )
     batch_tokens: int = Field(256, ge=64, le=2**20, description="Maximum number of tokens per batch with padding.")
     queue_tokens: int = Field(
