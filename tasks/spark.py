@@ -65,6 +65,7 @@ _COMMON = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.driver.maxResultSize": "0",  # no limit: the keys of 50 million rows, by which preprocess selects, take 1 GB
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.executorEnv.TOKENIZERS_PARALLELISM": "false",  # each machine already runs one Python worker per core
