@@ -31,7 +31,7 @@ def choose(folder: Path, use: Use, wanted: FormName = "auto") -> Form:
             log.info("%s computes: %s", form["name"], _why(form, use, wanted, said))
             return form
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{file} is damaged ({error!r}): package the model again") from error
+        raise BadInput(f"{file} is damaged, or of an earlier version ({error!r}): package the model again") from error
     if wanted == "auto":
         reasons = "; ".join(f"{name}: {why}" for name, why in obstacles.items())
         raise BadInput(

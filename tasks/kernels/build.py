@@ -20,7 +20,7 @@ _SOURCES = sorted(Path(__file__).resolve().parent.glob("*.[ch]*"))
 _X86 = platform.machine() == "x86_64"
 LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"} if _X86 else dict.fromkeys(("DEFAULT", "SVE256"), "")
 #: Values that are not finite must stay so, which -ffast-math does not promise.
-_FLAGS = "-std=c++17 -O3 -fno-math-errno -fno-trapping-math -fopenmp -fPIC -Wall -Wextra -Werror"
+_FLAGS = "-std=c++17 -O3 -fno-math-errno -fno-trapping-math -fopenmp -fPIC"
 if _X86:
     _FLAGS += " -mprefer-vector-width=512"
 

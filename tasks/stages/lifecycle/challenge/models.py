@@ -84,10 +84,10 @@ def load_champion(
         package = store.find("package", champion.get("package") or "none", hashed=True)
         if not np.isfinite(logits).all():
             raise BadInput(f"the logits of {folder} are not finite")
+        served = TorchBackend(classifier, threads=1) if package is None else _served(package.path)
     except BadInput as error:
         remedy = "restore its files, roll back to the previous version, or delete the champion alias in MLflow"
         raise BadInput(f"{name} cannot be used for the comparison: {error}. Remedy: {remedy}") from error
-    served = TorchBackend(classifier, threads=1) if package is None else _served(package.path)
     return ScoredModel(folder, served, table, _scored(task, dev, logits))
 
 
