@@ -122,7 +122,7 @@ def _fastest(job: Job, folder: Path, run: Run) -> tuple[int, str]:
     timed = replace(job, timed_steps=min(max(TIMED[0], steps // 50), TIMED[1]))
     started = time.monotonic()
     with tracing.span("layouts"):
-        speeds = _measure(timed, first, rows, folder, run)
+        speeds = _measure(timed, first, speeds, rows, folder, run)
     remember(file, {ranks: speed for ranks, speed in speeds.items() if speed})
     return _pick(speeds), _told(speeds, f"measured in {time.monotonic() - started:.0f} s")
 
@@ -173,14 +173,19 @@ def _checkpointed(job: Job) -> int:
         return 0
 
 
-def _measure(job: Job, layouts: list[int], rows: float, folder: Path, run: Run) -> dict[int, float]:
-    """Return the rows per second of as many of the layouts as the share of the training allows; 0 of one that fails."""
-    speeds: dict[int, float] = {}
-    started = time.monotonic()
-    for count, ranks in enumerate(layouts):
+def _measure(
+    job: Job, layouts: list[int], known: dict[int, float], rows: float, folder: Path, run: Run
+) -> dict[int, float]:
+    """Return the rows per second of as many of the layouts as the share of the training allows; 0 of one that fails.
+
+    Those that are known, which shorter trainings have measured, are not measured again.
+    """
+    speeds, started = dict(known), time.monotonic()
+    for count, ranks in enumerate(ranks for ranks in layouts if ranks not in known):
         if fastest := max(speeds.values(), default=0):
             training = rows / fastest
-            expected = (time.monotonic() - started) * (count + 1) / count  # the next one takes as long as those before
+            # The next one takes as long as each of those before.
+            expected = (time.monotonic() - started) * (count + 1) / max(1, count)
             if training < LONG or expected > SHARE * training:
                 break
         speeds[ranks] = _speed(_with(job, ranks), folder, run)

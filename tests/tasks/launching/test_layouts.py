@@ -19,6 +19,7 @@ from include.stages import Stopped
 from tasks.__main__ import SPINS
 from tasks.launching import layouts
 from tasks.launching.launch import _train_apart, launch
+from tasks.launching.rank import SPEED
 from tasks.training.job import Job
 from tests.tasks.cluster import wait_for
 from tests.tasks.launching.jobs import make_job
@@ -80,6 +81,23 @@ def test_the_fastest_layout_is_measured_and_kept(tmp_path: Path, monkeypatch: py
     launch(job)
     assert summary(job)["layout"] == "1 x 2: 100 rows/s, 2 x 1: 101 rows/s, measured before"
     assert summary(job)["ranks"] == 2
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_what_a_shorter_training_has_measured_is_not_measured_again(tmp_path: Path) -> None:
+    measured = []
+
+    def run(job: Job, folder: Path, ranks: int) -> None:
+        measured.append(ranks)
+        (folder / SPEED).write_text(str(100.0 * ranks))
+
+    job = make_job(tmp_path, **LONG_ENOUGH)
+    layouts.with_ranks(job, 0, tmp_path, run)
+    (file,) = remembered(tmp_path)
+    file.write_text(json.dumps({1: 150.0}))
+    settled = layouts.with_ranks(job, 0, tmp_path, run)
+    assert measured == [1, 2, 2] and layouts.recall(file) == {1: 150.0, 2: 200.0}
+    assert settled.ranks == 2 and settled.layout.startswith("1 x 2: 150 rows/s, 2 x 1: 200 rows/s, measured in")
 
 
 def test_a_layout_that_fails_is_left_out(
