@@ -73,6 +73,6 @@ struct Dropout {
     sum = sum * rest + 1.6666665459e-1f;
     sum = sum * rest + 5.0000001201e-1f;
     sum = sum * rest * rest + rest + 1.0f;
-    const float power = __builtin_bit_cast(float, (int32_t(whole) + 127) << 23);
+    const float power = __builtin_bit_cast(float, uint32_t(int32_t(whole) + 127) << 23);
     return wanted < -87.0f ? 0.0f : sum * power;
 }

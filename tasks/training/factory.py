@@ -19,6 +19,7 @@ from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers, fused_linears, leave_gradients_narrow, multiply_with
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
+from tasks.kernels.library import computes
 from tasks.training.adamw import Setting
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.device import rank_device, runs_ahead
@@ -43,8 +44,9 @@ _NO_PACKING = (
 )
 _NO_FUSED_LAYERS = (
     "training.fused_layers has no effect except on dropout: none of the layers of the encoder (%s) can be fused, only "
-    "BERT's and MPNet's with GELU, or the kernels are not compiled for this processor, which `make setup` does"
+    "BERT's and MPNet's with GELU"
 )
+_NO_KERNELS = "the kernels are not compiled for this processor, so the encoder (%s) is trained without: run make setup"
 
 
 def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None = None) -> Trainer:
@@ -144,7 +146,8 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     elif training.fused_layers and device.type == "cpu":
         replace_dropout(model)
         fused = fuse_layers(model.encoder)
-        _log_unless(fused, logging.INFO, _NO_FUSED_LAYERS, kind)  # The option is on by default.
+        _log_unless(computes(), logging.WARNING, _NO_KERNELS, kind)
+        _log_unless(fused or not computes(), logging.INFO, _NO_FUSED_LAYERS, kind)  # The option is on by default.
     if training.activation_checkpointing:
         recompute_activations(model.encoder)
     words = cast(nn.Embedding, model.encoder.get_input_embeddings())
