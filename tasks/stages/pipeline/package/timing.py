@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 #: The clients of the service, of which each waits for the answer to its one text.
 CLIENTS = 32
 #: How many rows each form computes in a pass on one thread, with one client of the service, and with many.
-ROWS, SINGLE, ARRIVALS = 64, 16, 128
-REPEATS = 5
+ROWS, SINGLE, ARRIVALS = 32, 16, 96
+REPEATS = 3
 #: The ids, the attention mask and the segments of a batch, int64 [rows, tokens].
 _Batch = tuple[Array, Array, Array]
 
