@@ -177,8 +177,8 @@ def _packaged(result: Result) -> str:
     times = predicts["speeds"]["one_thread"]["times_torch"], served["speeds"]["many_clients"]["times_torch"]
     offered = sum(form["offered"] for form in forms.values())
     return (
-        f"{predicts['name']} predicts at {times[0]:.2f} times the speed of PyTorch, {served['name']} serves at "
-        f"{times[1]:.2f} times; {offered} of {len(forms)} forms offered"
+        f"{predicts['name']} predicts ({times[0]:.2f} times PyTorch), {served['name']} serves ({times[1]:.2f} times); "
+        f"{offered} of {len(forms)} forms offered"
     )
 
 

@@ -185,7 +185,7 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
         (
             "package",
             done(PACKAGED),
-            "torch predicts at 1.00 times the speed of PyTorch, onnx serves at 1.50 times; 2 of 3 forms offered",
+            "torch predicts (1.00 times PyTorch), onnx serves (1.50 times); 2 of 3 forms offered",
         ),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
         ("predict", done({"rows": 0, "files": {}}), "nothing, because there is no test file"),
