@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -51,11 +52,17 @@ def obstacle(form: Form) -> str:
     return ""
 
 
-def computes(precision: str) -> bool:
-    """Return whether this processor computes in a precision. OpenVINO would emulate bf16 in minutes, not seconds."""
+@cache
+def openvino_core() -> Any:
+    """Return OpenVINO, which stays loaded: with its last core, it frees the stack on which signals are handled."""
     import openvino
 
-    return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return openvino.Core()
+
+
+def computes(precision: str) -> bool:
+    """Return whether this processor computes in a precision. OpenVINO would emulate bf16 in minutes, not seconds."""
+    return precision != "bf16" or "BF16" in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def times_torch(form: Form, use: Use) -> float:
@@ -127,15 +134,13 @@ class OpenVinoBackend:
         threads: int = 0,
         streams: int = 1,
     ) -> None:
-        import openvino
-
         others = "bf16" if precision == "int8" and computes("bf16") else precision
         options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[others], "NUM_STREAMS": 1}
         if precision == "int8":
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP
         if threads:
             options["INFERENCE_NUM_THREADS"] = threads * streams
-        core = openvino.Core()
+        core = openvino_core()
         self._alone = self._together = core.compile_model(file, "CPU", options)
         if streams > 1:
             self._together = core.compile_model(file, "CPU", {**options, "NUM_STREAMS": streams})

@@ -127,7 +127,7 @@ def test_a_model_without_a_package_has_only_pytorch(package: Path) -> None:
 def test_a_damaged_description_is_named(tmp_path: Path, package: Path, content: str) -> None:
     unchanged_package(tmp_path, package / "model")
     (tmp_path / "package.json").write_text(content)
-    with pytest.raises(BadInput, match=r"package\.json is damaged .*: package the model again"):
+    with pytest.raises(BadInput, match=r"package\.json is damaged.*: package the model again"):
         TrainedModel.of(tmp_path, prediction("auto"))
 
 

@@ -14,7 +14,7 @@ import torch
 
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.models import Classifier
-from tasks.inference.packaged_backends import GROUP, MODEL
+from tasks.inference.packaged_backends import GROUP, MODEL, openvino_core
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def export_openvino(onnx: Path, file: Path) -> None:
     """Write an ONNX model in OpenVINO's format, with weights in fp32: an .xml file and a .bin file next to it."""
     import openvino
 
-    openvino.save_model(openvino.Core().read_model(onnx), file, compress_to_fp16=False)
+    openvino.save_model(openvino_core().read_model(onnx), file, compress_to_fp16=False)
 
 
 def quantize(onnx: Path, file: Path) -> None:
@@ -118,7 +118,7 @@ def quantize(onnx: Path, file: Path) -> None:
     import openvino
     from openvino import opset13 as ops
 
-    model = openvino.Core().read_model(onnx)
+    model = openvino_core().read_model(onnx)
     products = [node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul"]
     quantized = 0
     for product in products:

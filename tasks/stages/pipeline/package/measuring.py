@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino
 
 from include.answers import SAME_SCORE
 from include.fields.results import Packaging
 from include.glue import Task
 from tasks.encoder.batching import TokenTable
 from tasks.inference.changes import Changes
-from tasks.inference.packaged_backends import computes
+from tasks.inference.packaged_backends import computes, openvino_core
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def describe_machine() -> dict[str, Any]:
     """Return the name of the processor, the threads of the service on it, and the precisions that OpenVINO can use."""
-    core = openvino.Core()
+    core = openvino_core()
     return {
         "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
         "threads": threads(ranks=1),
