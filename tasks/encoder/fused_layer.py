@@ -191,15 +191,13 @@ class Layer(torch.autograd.Function):
         hidden = hidden.detach().reshape(count, features).contiguous()
         if bias is not None:
             bias = bias.detach().contiguous()
-        stride = 0 if bias is None or len(bias) == 1 else bias[0].numel()
-        ctx.of_bias = None if bias is None else (len(bias), stride)
         present = None if present is None else present.contiguous()
         narrow, biases = hidden.to(dtype), torch.cat([query_bias, key_bias, value_bias])
         projected = narrow @ projection.t()
         context = torch.empty_like(narrow)
         call(
-            "attention", dtype, batch, tokens, heads, features // heads, projected, biases, present, bias, stride,
-            settings.seeds[0], settings.rates[0], context,
+            "attention", dtype, batch, tokens, heads, features // heads, projected, biases, present, bias,
+            _row_stride(bias), settings.seeds[0], settings.rates[0], context,
         )  # fmt: skip
         middle, attended, *first = _add_and_norm(settings, 0, context @ out.t(), out_bias, hidden, norm, shift)
         slope = attended @ up.t()
@@ -236,21 +234,25 @@ class Layer(torch.autograd.Function):
         of_scores = None
         if ctx.needs_input_grad[1]:
             of_scores = gradient.new_empty(batch, heads, tokens, tokens)
-        rows, stride = ctx.of_bias or (0, 0)
         call(
             "attention_backward", dtype, batch, tokens, heads, features // heads, projected, biases, present, bias,
-            stride, settings.seeds[0], settings.rates[0], of_out @ out, of_projected, of_scores,
+            _row_stride(bias), settings.seeds[0], settings.rates[0], of_out @ out, of_projected, of_scores,
         )  # fmt: skip
         of_weights, of_biases = of_projected.t() @ narrow, torch.empty_like(biases)
         call("sum_tokens", dtype, count, 3 * features, of_projected, of_biases)
         call("add", dtype, count * features, residual, of_projected @ projection)
-        if of_scores is not None and rows == 1:
+        if of_scores is not None and len(bias) == 1:
             of_scores = of_scores.sum(0, keepdim=True)
         return (
             residual.view(ctx.shape), of_scores, None, None,
             *of_weights.chunk(3), of_out_weight, of_up_weight, of_down_weight,
             *of_biases.chunk(3), of_first[0], of_up_bias, of_last[0], of_first[1], of_last[1], of_first[2], of_last[2],
         )  # fmt: skip
+
+
+def _row_stride(bias: torch.Tensor | None) -> int:
+    """Return the numbers between the biases of two rows of a batch: 0 if all rows have the same one."""
+    return 0 if bias is None or len(bias) == 1 else bias[0].numel()
 
 
 def _narrow(linear: nn.Linear, dtype: torch.dtype) -> torch.Tensor:
