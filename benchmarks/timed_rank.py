@@ -79,7 +79,7 @@ class Measurement:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows of all ranks a second."""
+        """Rows of all ranks per second."""
         return self.rows / sum(self.seconds)
 
 

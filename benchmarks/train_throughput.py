@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def throughput(workload: Workload, scratch: Path, cases: dict[str, Case], against: tuple[str, ...], rounds: int) -> str:
-    """Measure the cases in turn: their rows a second, and in each round how many times as many as some others have."""
+    """Measure the cases in turn: their rows per second, and in each round how many times as many as some others."""
     if usable_gpus() == 1:  # a rank needs a GPU of its own
         cases = {name: case for name, case in cases.items() if case.ranks < 2}
     speeds: dict[str, list[float]] = {name: [] for name in cases}
