@@ -27,7 +27,7 @@ from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
 #: How often a waiting OpenMP thread looks for the others before it sleeps. libgomp's own 300,000 times take 3 ms of a
-#: core that another process could use (docs/RESULTS.md).
+#: core that another process could use (benchmarks/contention.py).
 SPINS = "1000"
 
 

@@ -13,7 +13,7 @@ _LARGE = 2**20  # bytes; with glibc's own first 128 kB, small encoders take 8 % 
 CYCLE, CACHE = "HOROVOD_CYCLE_TIME", "HOROVOD_CACHE_CAPACITY"
 #: Milliseconds between two looks of Horovod's thread for tensors that all ranks have. On a CPU, each look costs all
 #: ranks about 0.2 ms of a core. A tensor waits half a cycle, but most leave while the backward pass goes on.
-#: docs/RESULTS.md has what trainings take with 1, 5, 10 and 20.
+#: benchmarks/polling.py measures what trainings take with 1, 5, 10 and 20.
 ON_CPU = "10"
 ON_GPU = "1"  # Horovod's own
 
