@@ -17,7 +17,7 @@ FORMATS = (*TEXT_FORMATS, ".parquet")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 #: The sources of a user's own data.
 OWN = ("files", "delta", "iceberg")
-Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
+Cleaning = Literal["html", "stop-words", "punctuation", "lowercase", "whitespace"]
 Augmentation = Literal["synonyms", "masking", "order"]
 
 
@@ -191,7 +191,9 @@ class Preprocessing(Section):
     """The conversion of text to token ids."""
 
     clean: tuple[Cleaning, ...] = Field(
-        (), description="Cleaning rules for the text, applied in the order html, punctuation, lowercase, whitespace."
+        (),
+        description="Cleaning rules for the text, applied in the order html, stop-words, punctuation, lowercase, "
+        'whitespace. stop-words removes the English words of Spark\'s StopWordsRemover, "not" and "no" among them.',
     )
     sample: PositiveShare = Field(
         1.0, description="Share of the training rows that is used, stratified by label unless data.task is multi-label."

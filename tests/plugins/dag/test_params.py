@@ -175,7 +175,13 @@ def test_rules_reach_the_form() -> None:
     assert _schema("training.precision")["enum"] == ["auto", "fp32", "bf16", "fp16", None]
     assert _schema("gate.accuracy")["type"] == ["number", "null"]
     assert _schema("data.score_range")["items"] == {"type": "number"}
-    assert _schema("preprocessing.clean")["examples"] == ["html", "punctuation", "lowercase", "whitespace"]
+    assert _schema("preprocessing.clean")["examples"] == [
+        "html",
+        "stop-words",
+        "punctuation",
+        "lowercase",
+        "whitespace",
+    ]
     assert _schema("runtime.spark_master")["pattern"].startswith("^(local")
 
 

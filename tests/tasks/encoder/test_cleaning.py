@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyspark
 import pytest
 
-from tasks.encoder.cleaning import RULES, clean, clean_all
+from tasks.encoder.cleaning import RULES, STOP_WORDS, clean, clean_all
 
 ALL = tuple(RULES)
 
@@ -29,6 +33,10 @@ ALL = tuple(RULES)
         (("lowercase",), "The ÉCOLE", "the école"),
         (("whitespace",), "a \t\n b\u00a0\u2003c", "a b c"),
         (("whitespace", "lowercase", "punctuation", "html"), "A<br/>B,  C", "a b c"),
+        (("stop-words",), "The film is NOT bad, don\u2019t miss it!", " film   bad,  miss !"),
+        (("stop-words",), "an over-the-top thesis, it 's well", " over-the-top thesis,  ' well"),
+        (("stop-words", "punctuation", "whitespace"), "We'll see: isn't it?", " see "),
+        (("stop-words", "html"), "<b>so</b> what<br/>not", " " * 4),
         (ALL, "<p>...</p>", " "),
         (("html",), "<b" * 100_000 + ">", "<b" * 99_999 + " "),  # takes no quadratic time
     ],
@@ -37,6 +45,12 @@ def test_rules(rules: tuple[str, ...], text: str, cleaned: str) -> None:
     assert clean(text, rules) == cleaned and clean_all([text, ""], rules) == [cleaned, ""]
 
 
+def test_the_stop_words_are_those_of_spark() -> None:
+    (jar,) = Path(pyspark.__path__[0], "jars").glob("spark-mllib_*.jar")
+    words = ZipFile(jar).read("org/apache/spark/ml/feature/stopwords/english.txt").decode().split()
+    assert sorted(STOP_WORDS) == sorted(words)
+
+
 def test_an_unknown_rule_is_named() -> None:
-    with pytest.raises(ValueError, match=r"there is no cleaning rule 'stem': the rules are html, punctuation"):
+    with pytest.raises(ValueError, match=r"there is no cleaning rule 'stem': the rules are html, stop-words"):
         clean("text", ["html", "stem"])
