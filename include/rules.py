@@ -120,6 +120,10 @@ _EXCLUSIONS = (
         "set one of the two fields to 0",
     ),
     _Exclusion(
+        lambda experiment: experiment.model.lexicon, ("training.lora_rank",),
+        "would never train the embeddings of the terms of model.lexicon", "write {name}: {fits}, or no model.lexicon",
+    ),
+    _Exclusion(
         lambda experiment: experiment.communication.staleness, ("training.average_decay",),
         "needs the current parameters at every step, which are not available with communication.staleness 1",
         "set one of the two fields to 0",

@@ -164,10 +164,10 @@ def wordnet_fingerprint(runtime: Runtime) -> str:
 
 
 def encoder_folder(name: str, runtime: Runtime) -> Path:
-    """Return the folder of an encoder, named by a key of ENCODERS, as a folder (`is_folder`), or as on the hub."""
+    """Return the folder of an encoder, named by a key of ENCODERS, by its path (`is_path`), or as on the hub."""
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
-    folder = user_folder(name) if is_folder(name) else _hub_folder(name, runtime.download)
+    folder = user_folder(name) if is_path(name) else _hub_folder(name, runtime.download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
         conversions = [_conversion(folder, file) for file in missing]
@@ -191,8 +191,8 @@ def _conversion(folder: Path, missing: str) -> str:
     return ""
 
 
-def is_folder(name: str) -> bool:
-    """Return whether the name of an encoder is the path of a folder."""
+def is_path(name: str) -> bool:
+    """Return whether the name of an encoder or a lexicon is the path of the user's own."""
     return name.startswith(("/", "./", "../", "~"))
 
 

@@ -9,6 +9,7 @@ from include.experiment import Experiment
 from include.folders import check_file, user_path
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
+from tasks.encoder.lexicon import lexicon_file, read_terms
 from tasks.sources import open_source
 from tasks.sources.describe import describe
 
@@ -17,16 +18,17 @@ log = logging.getLogger(__name__)
 
 def fetch(experiment: Experiment) -> None:
     """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training."""
-    data, text = experiment.data, experiment.pretraining.text
+    data, text, terms = experiment.data, experiment.pretraining.text, experiment.model.lexicon
     if data.source == "bundled" and data.path:
         raise BadInput(
             f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
             "folder, such as sst2 or your own YAML file, name the columns of your own files (TEXT, LABEL), or leave "
             "data.path (DATA) empty"
         )
-    # Stages may see data/ at another place than this process does.
-    if text and not (os.environ.get("SPARK_BERT_DATA") and not user_path(text).is_absolute()):
+    if text and _is_here(text):
         check_file(user_path(text), "put the text there, or correct pretraining.text")
+    if terms and _is_here(terms):
+        read_terms(lexicon_file(terms))
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online))
     if "synonyms" in experiment.preprocessing.augment:
@@ -35,3 +37,8 @@ def fetch(experiment: Experiment) -> None:
     log.info("data: sha256 %s", source.fingerprint())
     if not experiment.data.is_described:
         describe(experiment)
+
+
+def _is_here(path: str) -> bool:
+    """Return whether stages see a path as this process does: they may see data/ at another place."""
+    return not os.environ.get("SPARK_BERT_DATA") or user_path(path).is_absolute()

@@ -32,6 +32,13 @@ class Model(Section):
         "or ./) or a name on the Hugging Face hub.",
         examples=["all-MiniLM-L6-v2", "all-mpnet-base-v2"],
     )
+    lexicon: str = Field(
+        "",
+        description="Terms of the domain that the encoder reads as one token each, where its tokenizer would split "
+        "them: the name of a bundled list (film) or a text file with one term per line (a path that starts with / or "
+        "./). The embedding of a term starts as the mean of those of its pieces. If empty, no terms are added.",
+        examples=["film"],
+    )
     pooling: Literal["native", "mean", "cls"] = Field(
         "native",
         description="The head on top of the encoder. native: the one that transformers defines for the encoder's "

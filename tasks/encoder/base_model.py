@@ -11,7 +11,7 @@ import yaml
 
 from include.fields.ranks import Runtime
 from include.stages import BadInput
-from tasks.assets import ENCODERS, encoder_folder, is_folder
+from tasks.assets import ENCODERS, encoder_folder, is_path
 from tasks.encoder.spec import BASE_MODEL
 
 
@@ -48,7 +48,7 @@ def recorded(model: Path) -> BaseModel | None:
 
 
 def _named(name: str, license: str) -> BaseModel:
-    return BaseModel(Path(name).name, "", license) if is_folder(name) else BaseModel(name, name, license)
+    return BaseModel(Path(name).name, "", license) if is_path(name) else BaseModel(name, name, license)
 
 
 def _license(card: Path) -> str:

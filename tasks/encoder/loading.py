@@ -7,6 +7,7 @@ be used as asked.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -138,11 +139,20 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
 
 def check_encoder(folder: Path, max_length: int) -> None:
     """Check that an encoder allows inputs of max_length tokens, without loading its weights."""
-    config = _read_config(folder)
-    with bad_input_for(f"{folder / CONFIG} does not describe an encoder"), torch.device("meta"):
-        pooled = isinstance(config, PooledEncoderConfig)
-        model = (AutoModelForSequenceClassification if pooled else AutoModel).from_config(config)  # type: ignore[no-untyped-call]
-    _check_fit(folder, model.base_model if pooled else model, max_length)
+    _check_fit(folder, _encoder_without_weights(folder), max_length)
+
+
+def word_embeddings_name(folder: Path, weights: Collection[str]) -> str:
+    """Return which of the weights in an encoder's file are its word embeddings, [words, size]."""
+    encoder = _encoder_without_weights(folder)
+    words = encoder.get_input_embeddings()
+    own = next((f"{name}.weight" for name, module in encoder.named_modules() if module is words), "")
+    found = [name for name in weights if own and f".{name}".endswith(f".{own}")]
+    if len(found) != 1:
+        kind = encoder.config.model_type
+        raise BadInput(f"the word embeddings of {folder / _WEIGHTS} ({kind}) cannot be told, to add the terms of "
+                       "model.lexicon: leave it empty, or choose another encoder")  # fmt: skip
+    return found[0]
 
 
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
@@ -167,6 +177,14 @@ def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
     if isinstance(config, PooledEncoderConfig):
         return cast(PreTrainedModel, _load_weights(AutoModelForSequenceClassification, folder, config).base_model)
     return _load_weights(AutoModel, folder, config)
+
+
+def _encoder_without_weights(folder: Path) -> PreTrainedModel:
+    config = _read_config(folder)
+    with bad_input_for(f"{folder / CONFIG} does not describe an encoder"), torch.device("meta"):
+        pooled = isinstance(config, PooledEncoderConfig)
+        model = (AutoModelForSequenceClassification if pooled else AutoModel).from_config(config)  # type: ignore[no-untyped-call]
+    return cast(PreTrainedModel, model.base_model if pooled else model)
 
 
 def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:

@@ -78,6 +78,11 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
     assert message in str(error.value)
 
 
+def test_the_terms_of_a_lexicon_are_trained() -> None:
+    with pytest.raises(BadInput, match=r"terms of model\.lexicon: write training\.lora_rank: 0, or no model\.lexicon"):
+        load("movies", ["model.lexicon=film", "training.lora_rank=8"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

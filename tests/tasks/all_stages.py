@@ -15,7 +15,12 @@ from tasks.runner import run_stage
 _TRAINING = {"batch_size": 8, "learning_rate": 5e-3, "ranks": 1, "precision": "fp32"}
 
 
-def run_all_stages(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]], values: dict[str, Any]) -> Run:
+def run_all_stages(
+    folder: Path,
+    splits: Mapping[str, Sequence[Mapping[str, Any]]],
+    values: dict[str, Any],
+    stages: Sequence[str] = PIPELINE,
+) -> Run:
     """Write each split to a CSV file in the folder, and run an experiment with these files and these values."""
     for name, rows in splits.items():
         with (folder / f"{name}.csv").open("w", newline="") as file:
@@ -26,6 +31,6 @@ def run_all_stages(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]
     sections = {"data": {**files, **values["data"]}, "training": {**_TRAINING, **values["training"]}}
     sections["prediction"] = {"form": "torch-fp32"}  # the fastest form may compute less exactly
     run, experiment = Run(folder / "home" / "runs" / "one"), build({**values, **sections}, "the test's experiment")
-    for stage in PIPELINE:
+    for stage in stages:
         run_stage(stage, experiment, run)
     return run

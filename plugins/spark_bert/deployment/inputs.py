@@ -38,8 +38,9 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     if "streaming" in reads:
         streaming = experiment.streaming
         yield from filter(None, (streaming.folder if streaming.source == "files" else "", streaming.model))
-    if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
-        yield experiment.model.name
+    if {"model", "model.name"} & set(reads):
+        own = (experiment.model.name, experiment.model.lexicon)
+        yield from (name for name in own if name.startswith(("/", "./", "../", "~")))
 
 
 def check_inputs(stage: str, experiment: Experiment) -> None:

@@ -167,7 +167,7 @@ DATA_TEXTS = {"data.path", "data.table", "data.version", "data.delimiter"}
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
     told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
-    assert told == {*DATA_TEXTS, "pretraining.text", "dataset.name", "dataset.drop"}
+    assert told == {*DATA_TEXTS, "model.lexicon", "pretraining.text", "dataset.name", "dataset.drop"}
 
 
 def test_rules_reach_the_form() -> None:

@@ -96,6 +96,7 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
         for stage in ("preprocess", "train")
         for name in ("/etc", "../x", "./tests", "~/x")
     ),
+    ("preprocess", {"model.lexicon": "/etc/terms"}),
 ]
 
 

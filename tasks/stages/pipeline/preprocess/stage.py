@@ -8,14 +8,17 @@ from typing import Any
 
 from include.experiment import Experiment
 from include.runs import Run
+from include.scratch import scratch_folder
 from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
 from tasks.context import Context, Outcome
+from tasks.encoder import lexicon
 from tasks.encoder.tokens import open_tokenizer
 
 
 def plan(experiment: Experiment, run: Run) -> str:
-    """Return a text that changes whenever the tokenizer changes, or WordNet if it is used."""
+    """Return a text that changes whenever the tokenizer changes, or the lexicon or WordNet if they are used."""
     tokenizer = tokenizer_fingerprint(experiment.model.name, experiment.runtime)
+    tokenizer += lexicon.fingerprint(experiment.model.lexicon)
     if "synonyms" in experiment.preprocessing.augment:
         return f"{tokenizer}-{wordnet_fingerprint(experiment.runtime)}"
     return tokenizer
@@ -35,7 +38,9 @@ def run(context: Context, plan: str) -> Outcome:
     from tasks.stages.pipeline.preprocess.splits import tokenize_splits
 
     validated = context.inputs["validate"].path
-    counts = tokenize_splits(experiment, validated, encoder / "tokenizer.json", context.output)
+    with scratch_folder(context.output, "lexicon") as folder:
+        tokenizer = lexicon.write_tokenizer(encoder, experiment.model.lexicon, folder)
+        counts = tokenize_splits(experiment, validated, tokenizer, context.output)
     result: dict[str, Any] = {}
     for key in ("rows", *(("windows",) if options.long == "windows" else ()), "truncated", "empty", "partitions"):
         result[key] = {name: split[key] for name, split in counts.items()}

@@ -13,22 +13,25 @@ from include.experiment import Experiment
 from include.fields.training import Loss, Model, Training
 from include.folders import user_path
 from include.runs import Run
+from include.scratch import scratch_folder
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
 from tasks import digests
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
+from tasks.encoder import lexicon
 from tasks.stages.pipeline.pretrain.text import check_file, splits
 
 log = logging.getLogger(__name__)
 
 
 def plan(experiment: Experiment, run: Run) -> str:
-    """Return a text that changes whenever the text or the pretrained encoder changes; "" without a text."""
+    """Return a text that changes whenever text, pretrained encoder or lexicon change; "" without a text."""
     if not experiment.pretraining.text:
         return ""
     file = user_path(experiment.pretraining.text)
     check_file(file)
-    return f"{digests.digest(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
+    encoder = encoder_fingerprint(experiment.model.name, experiment.runtime)
+    return f"{digests.digest(file)}-{encoder}{lexicon.fingerprint(experiment.model.lexicon)}"
 
 
 def run(context: Context, plan: str) -> Outcome:
@@ -36,12 +39,18 @@ def run(context: Context, plan: str) -> Outcome:
     if not plan:
         log.info("no pre-training, because pretraining.text is not set")
         return Outcome({"pretrained": False})
+    experiment = context.experiment
+    encoder = encoder_folder(experiment.model.name, experiment.runtime)
+    with scratch_folder(context.output, "lexicon") as folder:
+        return _pretrain(context, lexicon.write_encoder(encoder, experiment.model.lexicon, folder))
+
+
+def _pretrain(context: Context, encoder: Path) -> Outcome:
     from tasks.launching.launch import launch
     from tasks.training.job import Job
     from tasks.training.sampler import planned_steps
 
     experiment = context.experiment
-    encoder = encoder_folder(experiment.model.name, experiment.runtime)
     counts = _cut(experiment, encoder, context.output / "blocks")
     job = Job(
         settings(experiment),

@@ -15,6 +15,7 @@ from include.scratch import scratch_folder
 from include.stages import BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder, tokenizer_fingerprint
 from tasks.context import Context, Outcome
+from tasks.encoder import lexicon
 from tasks.encoder.base_model import base_model
 from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
 
@@ -28,7 +29,7 @@ _TOKENIZER_ONLY = ("tfidf", "textcnn")
 def plan(experiment: Experiment, run: Run) -> str:
     """Return a text that changes whenever what is used of the pretrained encoder changes."""
     of = tokenizer_fingerprint if experiment.model.kind in _TOKENIZER_ONLY else encoder_fingerprint
-    return of(experiment.model.name, experiment.runtime)
+    return of(experiment.model.name, experiment.runtime) + lexicon.fingerprint(experiment.model.lexicon)
 
 
 def run(context: Context, plan: str) -> Outcome:
@@ -40,15 +41,17 @@ def run(context: Context, plan: str) -> Outcome:
     check_gate(experiment, context.inputs["preprocess"].path / "dev")
     pretrained = context.inputs["pretrain"].path / "model"
     original = encoder_folder(experiment.model.name, experiment.runtime)
-    job = Job(
-        experiment,
-        encoder=pretrained if pretrained.is_dir() else original,
-        data=context.inputs["preprocess"].path,
-        output=context.output,
-        checkpoints=context.checkpoints,
-        terminal=sys.stderr.isatty(),
-    )
-    _train(job, context)
+    encoder = pretrained if pretrained.is_dir() else original
+    with scratch_folder(context.output, "lexicon") as folder:
+        job = Job(
+            experiment,
+            encoder=lexicon.write_encoder(encoder, experiment.model.lexicon, folder),
+            data=context.inputs["preprocess"].path,
+            output=context.output,
+            checkpoints=context.checkpoints,
+            terminal=sys.stderr.isatty(),
+        )
+        _train(job, context)
     model = context.output / "model"
     _add(model, {BASE_MODEL: asdict(base_model(experiment.model.name, experiment.runtime))})
     if experiment.task.kind == "multilabel":
