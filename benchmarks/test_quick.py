@@ -28,6 +28,7 @@ ROWS = {
     "gpu": ["fp32", "base: static batches, fp32", "bf16 without padding, on one GPU", "Trainer, best switches"],
     "preprocess_scale": ["200"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
+    "explanations": ["words left out", "words masked", "integrated gradients", "random"],
     "serve_load": [
         *("ours", "ours, in fp32", "FastAPI with a pipeline", "the lab's way", "mlflow models serve", "LitServe"),
         *("32", "0.5 x capacity", "4 x capacity", "without swaps", "during 2 swaps"),

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "probability"
 #: The additional column of a scored table: the version of the model.
 MODEL_VERSION = "model_version"
+#: The column with explanations, which a scored table has if `scoring.explain` asks for them.
+EXPLANATION = "explanation"
 #: Two scores are the same answer if they differ by no more than this share of the task's range.
 SAME_SCORE = 0.05
 

@@ -47,6 +47,11 @@ class Scoring(_Texts):
         description="The version of a Delta table, or the snapshot of an Iceberg table. If empty, the newest.",
     )
     driver: str = Field("", description="The .jar file of the JDBC driver. For a database.")
+    explain: bool = Field(
+        False,
+        description="Add the column explanation: how much each word contributes to the answer. It costs as much as one "
+        "more row per word.",
+    )
 
     @property
     def is_database(self) -> bool:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
 
-_TAG = re.compile(r"</?[A-Za-z!][^<>]*>")
+TAG = re.compile(r"</?[A-Za-z!][^<>]*>")
 _SIGN = re.compile(r"[^\w\s]")
 _SPACE = re.compile(r"\s+")
 _JOINERS = "\u200c\u200d"  # Persian and the scripts of India write words with them
@@ -42,7 +42,7 @@ def _kept(found: re.Match[str]) -> str:
 #: The rules in the order in which they apply, by their names in `preprocessing.clean`.
 RULES: dict[str, Callable[[str], str]] = {
     # A tag becomes a space, because "end.<br />Start" contains two words. Any other "<", as in "3 < 5", is text.
-    "html": lambda text: _TAG.sub(" ", text),
+    "html": lambda text: TAG.sub(" ", text),
     # Before the signs go, which tell "we'll" from "well", and "over-the-top" from its parts.
     "stop-words": lambda text: _WORD.sub(_kept, text),
     "punctuation": lambda text: _SIGN.sub(_sign, text),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,15 +12,16 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from include.answers import MODEL_VERSION, ROW
+from include.answers import EXPLANATION, MODEL_VERSION, ROW
 from include.fields.results import Prediction
 from include.text import is_blank
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.explanation import explanations
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
-from tasks.scoring.predictions import answer_columns, predict
+from tasks.scoring.predictions import answer_columns, predict, probabilities
 from tasks.sources.text_files import decoding_problem, nul_problem
 from tasks.staging import Staging, fetched
 
@@ -33,12 +35,20 @@ class Labeler:
     head: HeadSpec
     prediction: Prediction
     version: str = ""  # of the model, for the column MODEL_VERSION; "" for no such column
+    explain: bool = False  # whether to add the column EXPLANATION
 
     @classmethod
-    def of(cls, staged: Staging, model: TrainedModel, prediction: Prediction, version: str = "") -> Self:
+    def of(
+        cls,
+        staged: Staging,
+        model: TrainedModel,
+        prediction: Prediction,
+        version: str = "",
+        explain: bool = False,
+    ) -> Self:
         """Share a model with the workers."""
         address = staged.share(model.root, model.files())
-        return cls(model, address, model.head(), prediction, version)
+        return cls(model, address, model.head(), prediction, version, explain)
 
     def label(self, batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows with their answers, some thousand at a time. The columns `texts` have one text, or a pair."""
@@ -52,7 +62,8 @@ class Labeler:
         for logits in self._runner.logits(read()):
             table = pa.Table.from_batches(rows)
             rows[:] = table.slice(len(logits)).to_batches()
-            yield self._answered(table.slice(0, len(logits)), logits)
+            answered = self._answered(table.slice(0, len(logits)), logits)
+            yield self._explained(answered, texts, logits) if self.explain else answered
 
     def label_tokens(self, table: TokenTable) -> pa.Table:
         """Return the column `row` and the answers of all tokenized documents."""
@@ -70,6 +81,21 @@ class Labeler:
         for name, column in columns.items():  # the others keep what is noted of their types
             rows = rows.append_column(name, pa.array(column))
         return rows
+
+    def _explained(self, rows: pa.Table, texts: Sequence[str], logits: Array) -> pa.Table:
+        """Return the rows with a column of JSON: see `explain` in tasks/inference/explanation.py."""
+
+        def answer(some: Iterable[Sequence[str]]) -> Iterator[Array]:
+            return (values(self.head, each) for each in self._runner.logits(some))
+
+        given = list(zip(*(rows[name].to_pylist() for name in texts), strict=True))
+        found = explanations(self.head, self.head.label_names, given, values(self.head, logits), answer)
+        return rows.append_column(EXPLANATION, pa.array([json.dumps(each, ensure_ascii=False) for each in found]))
+
+
+def values(head: HeadSpec, logits: Array) -> Array:
+    """Return the probabilities of all labels, or the scores, float64 [n, outputs], for logits of the same shape."""
+    return logits.astype(np.float64) if head.kind == "regression" else probabilities(head.kind, logits)
 
 
 def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:

@@ -37,7 +37,8 @@ def score_parts(experiment: Experiment, model: Model, kept: Path, rows: int) -> 
         return
     with open_workers(experiment, "score", rows * len(missing) // parts) as workers:
         table = Rows.of(workers.staged, kept / "table" / ROWS)
-        labeler = Labeler.of(workers.staged, model.trained, experiment.prediction, model.version)
+        explain = experiment.scoring.explain
+        labeler = Labeler.of(workers.staged, model.trained, experiment.prediction, model.version, explain)
         write_parts(workers, _ScorePart(labeler, table, experiment.scoring.texts, parts), missing, folder)
 
 

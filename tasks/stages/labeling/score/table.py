@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
+from include.answers import EXPLANATION, LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
 from include.artifacts import sha256, sync, write_json
 from include.experiment import Experiment
 from include.fields.labeling import Scoring
@@ -76,7 +76,8 @@ def read_table(experiment: Experiment, model: Model, digest: str, kept: Path) ->
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         try:
-            counts = take_in(_chunks(experiment, folder / "read"), scoring.texts, head, folder / "table")
+            more = (EXPLANATION,) if scoring.explain else ()
+            counts = take_in(_chunks(experiment, folder / "read"), scoring.texts, head, folder / "table", more)
         finally:  # a file that is still being copied is also malformed
             if (files := scored_files(scoring)) and table_digest(files) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
@@ -104,15 +105,20 @@ def _chunks(experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]
             yield from ((str(file), chunk) for chunk in chunks(file, ", ".join(scoring.texts)))
 
 
-def take_in(table: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
-    """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS."""
+def take_in(
+    table: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path, more: Sequence[str] = ()
+) -> Counts:
+    """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS.
+
+    `more` are the columns that scoring adds if it is asked to.
+    """
     rows_in, rows, reasons = 0, 0, Counter[str]()
     writer: Any = None
     with ExitStack() as files:
         aside = files.enter_context((folder / ASIDE).open("w", encoding="utf-8"))
         sink = files.enter_context(pa.OSFile(str(folder / ROWS), "wb"))
         for file, chunk in table:
-            check_columns(file, chunk.rows.schema, texts, head.label_names)
+            check_columns(file, chunk.rows.schema, texts, (*probability_columns(head.label_names), *more))
             if writer is None:
                 first = chunk.rows.schema
                 writer = files.enter_context(pa.ipc.new_file(sink, first))
@@ -166,14 +172,14 @@ class Rows:
                     yield reader.get_batch(batch).slice(max(first - start, 0), min(end, stop) - max(first, start))
 
 
-def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Sequence[str]) -> None:
-    """Raise BadInput if the table lacks a text column, or has a column that scoring adds."""
+def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], more: Sequence[str]) -> None:
+    """Raise BadInput if the table lacks a text column, or has a column that scoring adds, also one of `more`."""
     for name in texts:
         if name not in schema.names:
             remedy = "Name the column with the text in scoring.text, and the second of a pair in scoring.text2"
             raise BadInput(f"{file} has no column {name!r}; found: {found_columns(schema.names, [name], remedy)}")
         check_text(file, name, schema.field(name).type)
-    added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *probability_columns(labels))}
+    added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *more)}
     for name in schema.names:
         if name.casefold() in added:
             raise BadInput(f"{file} has a column {name!r}, a name that the predictions need: rename the column")

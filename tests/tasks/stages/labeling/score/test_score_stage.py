@@ -100,9 +100,37 @@ def test_a_csv_file_comes_back_with_predictions_beside_its_columns(model: Path, 
 @pytest.mark.usefixtures("spark")
 def test_executors_write_the_same_files_as_one_process(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("\n".join(["id,text", *(f"{at},{text}" for at, text in enumerate(texts(200)))]))
-    made = [score(tmp_path / engine, tmp_path / "in.csv", model, engine=engine) for engine in ("process", "spark")]
+    made = [
+        score(tmp_path / engine, tmp_path / "in.csv", model, engine=engine, explain=True)
+        for engine in ("process", "spark")
+    ]
     alone, there = (artifact.manifest.files for artifact in made)
     assert len(alone) == 3 and alone == there
+
+
+def test_explanations_are_one_more_column(model: Path, tmp_path: Path) -> None:
+    rows = texts(60)
+    (tmp_path / "in.csv").write_text("\n".join(["text", *rows]) + "\n")
+    plain = score(tmp_path, tmp_path / "in.csv", model)
+    artifact = score(tmp_path, tmp_path / "in.csv", model, "two", explain=True)
+    table = pq.read_table(artifact.path / "scored.parquet")
+    assert table.drop_columns(["explanation"]).equals(pq.read_table(plain.path / "scored.parquet"))
+    for row in table.slice(0, 5).to_pylist():
+        words, label = row["text"].split(), row["prediction"]
+        explained = json.loads(row["explanation"])
+        assert [part["word"] for part in explained] == words
+        others: list[tuple[str, ...]] = [(" ".join(words[:at] + words[at + 1 :]),) for at in range(len(words))]
+        falls = row["probability"] - expected(model, others)[1][:, label]
+        assert [part["contribution"] for part in explained] == pytest.approx(falls, abs=1e-5)
+    with (artifact.path / "scored.csv").open(newline="") as file:
+        assert [row["explanation"] for row in csv.DictReader(file)] == table["explanation"].to_pylist()
+
+
+def test_a_column_with_the_name_of_explanations_is_in_their_way_only(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,Explanation\ngood film,seen twice\n")
+    score(tmp_path, tmp_path / "in.csv", model)
+    with pytest.raises(BadInput, match="has a column 'Explanation', a name that the predictions need: rename the col"):
+        score(tmp_path, tmp_path / "in.csv", model, run="two", explain=True)
 
 
 def test_a_version_of_a_table_is_scored_as_it_was(model: Path, tmp_path: Path) -> None:
