@@ -141,12 +141,12 @@ _PIPELINE = (
         switch="pretraining.text", may_change=("training.ranks",), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        "train", 8, "fine-tune the encoder, on Horovod if there are several ranks",
+        "train", 9, "fine-tune the encoder, on Horovod if there are several ranks",
         ("model", "batching", "loss", "training", "communication", "parallel"), ("preprocess", "pretrain"),
         may_change=("training.ranks", *_PARALLEL), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        "evaluate", 5, "score the dev split and write the report", ("gate", "prediction.escape_formulas"),
+        "evaluate", 6, "score the dev split and write the report", ("gate", "prediction.escape_formulas"),
         ("validate", "preprocess", "train"), limits={"memory": "6g", "cpus": 8},
     ),
     Stage(

@@ -24,13 +24,14 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
-from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
+from tasks.encoder.models import WEIGHTS, Classifier, EncoderWithHead, head_modules
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
 from tasks.encoder.spec import (
     BASE_MODEL,
     CODE,
     CONFIG,
+    TEMPERATURE,
     THRESHOLDS,
     HeadSpec,
     bad_input_for,
@@ -52,7 +53,7 @@ for _config, _model in (
     AutoConfig.register(_config.model_type, _config)
     AutoModelForSequenceClassification.register(_config, _model)
 AutoModel.register(TextCNNConfig, TextCNNModel)
-_WEIGHTS, _TOKENIZER = "model.safetensors", "tokenizer.json"
+_TOKENIZER = "tokenizer.json"
 #: transformers would add the weights of an adapter that this file describes.
 _ADAPTER = "adapter_config.json"
 #: The longest row of a table of tokens, which has the lengths in 16 bits.
@@ -60,7 +61,8 @@ _LONGEST = 2**16 - 1
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
-    THRESHOLDS, "cleaning", "texts", "window_stride", BASE_MODEL, "classifier_dropout", "transformers_version",
+    THRESHOLDS, TEMPERATURE, "cleaning", "texts", "window_stride", BASE_MODEL, "classifier_dropout",
+    "transformers_version",
 )  # fmt: skip
 #: What the padding of a batch may change in the logits, as a share of how much they differ between rows. In fp32,
 #: encoders that leave padding out have 1e-6; convolutions over padding (ConvBERT, Nystromformer) have 1e-3 and more.
@@ -150,7 +152,7 @@ def word_embeddings_name(folder: Path, weights: Collection[str]) -> str:
     found = [name for name in weights if own and f".{name}".endswith(f".{own}")]
     if len(found) != 1:
         kind = encoder.config.model_type
-        raise BadInput(f"the word embeddings of {folder / _WEIGHTS} ({kind}) cannot be told, to add the terms of "
+        raise BadInput(f"the word embeddings of {folder / WEIGHTS} ({kind}) cannot be told, to add the terms of "
                        "model.lexicon: leave it empty, or choose another encoder")  # fmt: skip
     return found[0]
 
@@ -224,11 +226,11 @@ def _check_answers(classifier: Classifier, refusal: str) -> None:
 
 def _read_config(folder: Path, trained: bool = False) -> Any:
     """Return the configuration of a model, without running the folder's code. If `trained`, it must have a head."""
-    for name in (CONFIG, _WEIGHTS, _TOKENIZER):
+    for name in (CONFIG, WEIGHTS, _TOKENIZER):
         if not (folder / name).is_file():
             raise BadInput(f"{folder / name} is missing: the folder of an encoder must contain this file")
     if (folder / _ADAPTER).is_file():
-        raise BadInput(f"{folder / _ADAPTER} is of an adapter, which is not applied: merge it into {_WEIGHTS}")
+        raise BadInput(f"{folder / _ADAPTER} is of an adapter, which is not applied: merge it into {WEIGHTS}")
     values = read_values(folder)
     if values.get("quantization_config"):
         raise BadInput(f"{folder / CONFIG}: quantization_config says that the weights are quantized: "
@@ -247,7 +249,7 @@ def _read_config(folder: Path, trained: bool = False) -> Any:
 
 def _load_weights(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
     """Load a model of one of transformers' auto classes in fp32. Only the weights of a pooler may be missing."""
-    file = folder / _WEIGHTS
+    file = folder / WEIGHTS
     with bad_input_for(f"{file} cannot be read into the model that config.json describes: fetch the model again"):
         model, report = kind.from_pretrained(
             folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,

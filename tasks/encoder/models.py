@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Self, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from include.artifacts import sync
 from include.stages import Transient
 from tasks.encoder.adapters import ADAPTER, merged, save_adapters
 from tasks.encoder.batching import Array, Packing, TokenTable, length_batches
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import pool
+
+WEIGHTS = "model.safetensors"
 
 
 class EncoderWithHead(nn.Module):
@@ -123,6 +128,29 @@ class Classifier(EncoderWithHead):
             weights[f"{name}.weight"] = weights[f"{name}.weight"] * (high - low)
             weights[f"{name}.bias"] = low + (high - low) * (weights[f"{name}.bias"] + 0.5)
         return weights
+
+
+def divide_logits(folder: Path, model: Classifier, divisor: float) -> None:
+    """Divide the logits of the model that was loaded from a folder: in its file, not in memory.
+
+    Only the weight and bias of the output layer change. Adapters and all other files are not concerned. A reader sees
+    the old file or the new one.
+    """
+    file, layer = folder / WEIGHTS, output_layer_name(model.model)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with safe_open(file, "pt") as opened:
+            metadata, weights = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            for name in [name for name, _ in model.output_layer.named_parameters(layer)]:
+                weights[name] = (weights[name].double() / divisor).to(weights[name].dtype)
+            save_file(weights, temporary, metadata)
+        temporary.chmod(file.stat().st_mode)
+        sync(temporary)
+        temporary.replace(file)
+    except (OSError, SafetensorError) as error:
+        raise Transient(f"cannot write {file}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def head_modules(model: PreTrainedModel) -> dict[str, nn.Module]:

@@ -23,6 +23,9 @@ _PROBLEM_TYPES: dict[Kind, str] = {
 }
 #: The field of config.json that holds the thresholds of a multi-label model.
 THRESHOLDS = "thresholds"
+#: The field of config.json that holds the temperature of a calibrated model. transformers takes one that is called
+#: temperature for a setting of text generation: it does not read it, and refuses to save it.
+TEMPERATURE = "calibration_temperature"
 #: The field of config.json in which the stage train records the encoder of a model.
 BASE_MODEL = "base_model"
 CONFIG = "config.json"
@@ -51,6 +54,7 @@ class HeadSpec:
     label_names: tuple[str, ...] = ()  # in the order of their ids
     score_range: tuple[float, float] | None = None  # lowest and highest score of a regression
     thresholds: tuple[float, ...] = ()  # lowest probability from which a trained multi-label model predicts each label
+    temperature: float = 1.0  # that the output layer of a trained model was divided by: raw logits are that much larger
     cleaning: tuple[str, ...] = ()  # the rules (preprocessing.clean) for texts before they are tokenized
     texts: int | None = None  # in a row: 1, or 2 for pairs; None if a model of other origin does not say
 
@@ -60,7 +64,7 @@ class HeadSpec:
         return self.kind, self.outputs, self.pooling, self.label_names, self.score_range
 
     def config(self) -> dict[str, Any]:
-        """Return the values that describe the head in a model's config.json, without thresholds, which come later."""
+        """Return the values that describe the head in a model's config.json, but for what is fitted to dev."""
         names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
         names = ("score",) if self.kind == "regression" else names
         values = {
@@ -90,6 +94,7 @@ class HeadSpec:
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
             thresholds=tuple(getattr(config, THRESHOLDS, None) or ()) if kind == "multilabel" else (),
+            temperature=getattr(config, TEMPERATURE, None) or 1.0,
             cleaning=tuple(getattr(config, "cleaning", None) or ()),
             texts=getattr(config, "texts", None),
         )
@@ -113,6 +118,7 @@ class DescribedHead(BaseModel):
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
     score_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
     thresholds: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    calibration_temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     cleaning: list[str] | None = None
     texts: Literal[1, 2] | None = None
     window_stride: Annotated[int, Field(ge=0)] | None = None
@@ -139,6 +145,7 @@ class DescribedHead(BaseModel):
             label_names=() if self.kind == "regression" else tuple(self.names),
             score_range=(self.score_range[0], self.score_range[1]) if self.score_range else None,
             thresholds=tuple(self.thresholds or ()) if self.kind == "multilabel" else (),
+            temperature=self.calibration_temperature or 1.0,
             cleaning=tuple(self.cleaning or ()),
             texts=self.texts,
         )

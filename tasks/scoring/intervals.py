@@ -81,6 +81,20 @@ def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floa
     return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
 
 
+def around_distance(gaps: Floats, resampled: Floats) -> Interval:
+    """Return the interval of the sum of absolute gaps, [gaps], given the gaps of each draw, [draws, gaps].
+
+    Chance makes such a sum larger, that of a draw twice, so the percentiles of the draws would lie above the truth.
+    They are therefore mirrored at the sum (the basic bootstrap interval in Davison and Hinkley 1997, section 5.2), and
+    the interval begins at 0 if the draws differ from the gaps by as much as the gaps do from 0.
+    """
+    found, tail = float(np.abs(gaps).sum()), 100 * (1 - LEVEL) / 2
+    lowest, highest = np.percentile(np.abs(resampled).sum(axis=1), [tail, 100 - tail])
+    chance = np.percentile(np.abs(resampled - gaps).sum(axis=1), 100 - tail)
+    low = 0.0 if found <= chance else max(0.0, 2 * found - float(highest))
+    return low, max(found, 2 * found - float(lowest))
+
+
 def resampled_rows(rows: int) -> Iterator[Array]:
     """Yield the positions of the rows of the RESAMPLES draws in parts, [draws, rows] each."""
     random, at_once = np.random.default_rng(0), max(_IN_MEMORY // rows, 1)

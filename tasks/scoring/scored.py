@@ -12,10 +12,12 @@ import numpy as np
 from include.glue import Task
 from include.paired import Interval
 from tasks.encoder.batching import TokenTable
-from tasks.scoring import thresholds
+from tasks.scoring.calibration import fit_temperature
+from tasks.scoring.folds import folds
 from tasks.scoring.intervals import interval
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import Array, predictions, probabilities
+from tasks.scoring.thresholds import HALF, tune
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,13 @@ class ScoredSplit:
     logits: Array  # [n, outputs]; all finite
     sentences: Sequence[tuple[str, ...]]
     thresholds: Array | None = None  # from which labels of a multi-label task are predicted, [n, labels]; None: 0.5
+    temperatures: Array | float = 1.0  # that the raw logits were divided by, [n], or one for all rows
 
     @classmethod
-    def of(cls, task: Task, table: TokenTable, logits: Array) -> Self:
-        """Return the documents of a labeled split with their logits, [documents, outputs]."""
+    def of(cls, task: Task, table: TokenTable, logits: Array, temperatures: Array | float = 1.0) -> Self:
+        """Return the documents of a labeled split with their logits, [documents, outputs], and temperatures."""
         first = table.documents
-        return cls(task, table.rows[first], table.labels[first], logits, table.sentences(first))
+        return cls(task, table.rows[first], table.labels[first], logits, table.sentences(first), None, temperatures)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,11 +70,24 @@ class ScoredSplit:
         """Return the 95 % interval of the task's selection metric, or None if it is undefined."""
         return interval(self.task, self.task.metric, self.labels, self.predicted)
 
+    def uncalibrated(self) -> ScoredSplit:
+        """Return the split with raw logits."""
+        raw = self.logits.astype(np.float64) * np.reshape(self.temperatures, (-1, 1))
+        return replace(self, logits=raw, temperatures=1.0)
+
     def cross_fitted(self) -> ScoredSplit:
-        """Return the split with thresholds for each row that were tuned on other rows; itself if it has one class."""
-        if self.task.kind != "multilabel":
+        """Return the split with a temperature and thresholds for each row that were fitted to other rows."""
+        kind, raw = self.task.kind, self.uncalibrated().logits
+        if kind == "regression":
             return self
-        return replace(self, thresholds=thresholds.cross_fit(self.labels, self.probabilities))
+        temperatures, limits = np.ones(len(self)), np.full(raw.shape, HALF)
+        for others, fold in folds(len(self)):
+            labels, logits = self.labels[others], raw[others]
+            temperatures[fold] = temperature = fit_temperature(kind, labels, logits)
+            if kind == "multilabel":
+                limits[fold] = tune(labels, probabilities(kind, logits / temperature))
+        found = limits if kind == "multilabel" else None
+        return replace(self, logits=raw / temperatures[:, None], thresholds=found, temperatures=temperatures)
 
     def at_thresholds(self, values: Sequence[float]) -> ScoredSplit:
         """Return the split with the same thresholds for all rows, [labels]; itself if there are none."""
@@ -82,4 +98,6 @@ class ScoredSplit:
         positions = np.arange(len(self))[chosen]
         sentences = [self.sentences[position] for position in positions]
         limits = None if self.thresholds is None else self.thresholds[chosen]
-        return ScoredSplit(self.task, self.rows[chosen], self.labels[chosen], self.logits[chosen], sentences, limits)
+        temperatures = np.broadcast_to(self.temperatures, len(self))[chosen]
+        rows, labels, logits = self.rows[chosen], self.labels[chosen], self.logits[chosen]
+        return ScoredSplit(self.task, rows, labels, logits, sentences, limits, temperatures)

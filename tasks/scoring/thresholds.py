@@ -1,8 +1,7 @@
 """The thresholds of a multi-label model: the lowest probability from which it predicts each label.
 
 Each label's threshold is the one with the best F1 of that label on labeled rows. On the same rows the thresholds look
-better than they are, so the model is measured by cross-fitting: the rows are divided at random into FOLDS parts, and
-the predictions of each part are made with thresholds that were tuned on the other parts.
+better than they are, so the model is measured by cross-fitting (see folds.py).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from sklearn.metrics import precision_recall_curve
 from tasks.scoring.metrics import f1_of_rates
 from tasks.scoring.predictions import Array
 
-FOLDS = 5
 HALF = 0.5
 
 
@@ -23,16 +21,6 @@ def tune(labels: Array, probabilities: Array) -> Array:
     Of several that are equally good it is the one closest to one half. So is that of a label without rows.
     """
     return np.array([_best(*column) for column in zip(labels.T, probabilities.T, strict=True)])
-
-
-def cross_fit(labels: Array, probabilities: Array) -> Array:
-    """Return thresholds for each row that were tuned on other rows, [n, labels], for arguments like those of `tune`."""
-    fold = np.random.default_rng(0).permutation(len(labels)) % FOLDS
-    thresholds = np.full(probabilities.shape, HALF)
-    for number in np.unique(fold):
-        others = fold != number
-        thresholds[~others] = tune(labels[others], probabilities[others])
-    return thresholds
 
 
 def _best(labels: Array, probabilities: Array) -> float:

@@ -63,7 +63,10 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, pr
         )
     logits = np.empty((len(rows), task.outputs))
     logits[order] = _logits(task, found)
-    return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits))
+    temperatures = np.ones(len(rows))
+    if task.kind != "regression":
+        temperatures[order] = found["temperature"].to_numpy()
+    return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits, temperatures))
 
 
 def load_champion(
@@ -88,7 +91,7 @@ def load_champion(
     except BadInput as error:
         remedy = "restore its files, roll back to the previous version, or delete the champion alias in MLflow"
         raise BadInput(f"{name} cannot be used for the comparison: {error}. Remedy: {remedy}") from error
-    return ScoredModel(folder, served, table, _scored(task, dev, logits))
+    return ScoredModel(folder, served, table, _scored(task, dev, logits, spec.temperature))
 
 
 def _served(package: Path) -> Backend:
@@ -134,9 +137,9 @@ def _logits(task: Task, predictions: pa.Table) -> Array:
     return logits - np.log(np.maximum(1 - probabilities, least)) if task.kind == "multilabel" else logits
 
 
-def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
-    """Return the scored rows. The thresholds of a multi-label model are tuned anew, on these rows for both models."""
-    return ScoredSplit.of(task, dev, logits).cross_fitted()
+def _scored(task: Task, dev: TokenTable, logits: Array, temperatures: Array | float) -> ScoredSplit:
+    """Return the scored rows. Temperature and thresholds are fitted anew, to these rows for both models."""
+    return ScoredSplit.of(task, dev, logits, temperatures).cross_fitted()
 
 
 def _check_task(task: Task, spec: HeadSpec) -> None:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from include.glue import GENERIC, SPLITS
 from tasks.context import Context
 from tasks.reporting import drawing, page
+from tasks.scoring.folds import FOLDS
 from tasks.scoring.scored import ScoredSplit
-from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
 from tasks.stages.pipeline.evaluate import plots
 from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, worst

@@ -51,10 +51,11 @@ def write_results(
 
 
 def predictions_table(scored: ScoredSplit) -> pa.Table:
-    """Return the columns row, label and prediction and, unless the labels are scores, all probabilities."""
+    """Return the columns row, label and prediction and, unless the labels are scores, probabilities and temperature."""
     columns = {"row": scored.rows, "label": to_column(scored.labels), "prediction": to_column(scored.predicted)}
     if scored.task.kind != "regression":
         columns["probabilities"] = pa.array(list(scored.probabilities), type=pa.list_(pa.float64()))
+        columns["temperature"] = np.broadcast_to(scored.temperatures, len(scored))  # with which they are raw again
     return pa.table(columns)
 
 

@@ -22,6 +22,7 @@ from include.glue import Task
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import Classifier, predict_logits
+from tasks.scoring.calibration import reliability
 from tasks.scoring.intervals import interval, of_class_f1, of_share
 from tasks.scoring.metrics import as_json, averages, baseline, f1_of_rates
 from tasks.scoring.predictions import Array
@@ -30,7 +31,6 @@ from tasks.scoring.slices import RECALL, Slice, slices_of
 from tasks.stages.pipeline.evaluate.rows import worst
 
 MOST_CONFUSED = 15  # pairs of a label and a wrong prediction
-BINS = 15  # as Guo et al. (2017)
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -42,13 +42,13 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
     logits = predict_logits(model, table)
     if not np.isfinite(logits).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    return ScoredSplit.of(task, table, logits)
+    return ScoredSplit.of(task, table, logits, model.spec.temperature)
 
 
 def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:
     """Compute everything that metrics.json contains. Undefined metrics are None.
 
-    A multi-label dev has thresholds tuned on other rows; `thresholds` are those of the model, [labels], tuned on dev.
+    dev has temperatures and thresholds fitted to other rows; `thresholds` are those of the model, [labels].
     """
     task = dev.task
     about = {"task": task.name, "kind": task.kind, "label_names": list(task.label_names), "metric": task.metric}
@@ -60,6 +60,9 @@ def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: 
         summary |= _classifier(dev)
     if task.kind == "multilabel":
         summary |= _labels(dev, thresholds)
+    if task.kind != "regression":
+        before, after = (reliability(task.kind, dev.labels, split.probabilities) for split in (dev.uncalibrated(), dev))
+        summary["calibration"] = {**after, "before": before}
     return summary
 
 
@@ -88,7 +91,6 @@ def _classifier(dev: ScoredSplit) -> dict[str, Any]:
         "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("macro", "weighted")},
         "confusion": counts.tolist(),
         "most_confused": _most_confused(names, counts),
-        "calibration": calibrate(dev),
         "confidence": by_confidence(dev),
         "operating": operating and operating.as_json(),
     }
@@ -140,24 +142,6 @@ def _most_confused(names: Sequence[str], counts: Array) -> list[dict[str, Any]]:
         }
         for label, predicted in pairs
     ]
-
-
-def calibrate(scored: ScoredSplit) -> dict[str, Any]:
-    """Return the expected calibration error (equation 3 in Guo et al. 2017), and the bins that contain rows.
-
-    A bin has the rows whose confidence is in (low, high], their mean confidence and their accuracy.
-    """
-    edges = np.linspace(0, 1, BINS + 1)
-    places = np.searchsorted(edges, scored.confidence, side="left") - 1
-    right = scored.labels == scored.predicted
-    bins = []
-    for place in np.unique(places):
-        inside = places == place
-        bounds = {"low": float(edges[place]), "high": float(edges[place + 1]), "rows": int(inside.sum())}
-        means = {"confidence": float(scored.confidence[inside].mean()), "accuracy": float(right[inside].mean())}
-        bins.append(bounds | means)
-    gaps = sum(one["rows"] * abs(one["accuracy"] - one["confidence"]) for one in bins)
-    return {"ece": gaps / len(scored), "bins": bins}
 
 
 def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:

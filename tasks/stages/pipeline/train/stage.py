@@ -17,7 +17,7 @@ from tasks.assets import encoder_fingerprint, encoder_folder, tokenizer_fingerpr
 from tasks.context import Context, Outcome
 from tasks.encoder import lexicon
 from tasks.encoder.base_model import base_model
-from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
+from tasks.encoder.spec import BASE_MODEL, TEMPERATURE, THRESHOLDS
 
 if TYPE_CHECKING:
     from tasks.training.job import Job
@@ -53,9 +53,10 @@ def run(context: Context, plan: str) -> Outcome:
         )
         _train(job, context)
     model = context.output / "model"
-    _add(model, {BASE_MODEL: asdict(base_model(experiment.model.name, experiment.runtime))})
-    if experiment.task.kind == "multilabel":
-        _add(model, {THRESHOLDS: _thresholds(model, context.inputs["preprocess"].path / "dev")})
+    values = {BASE_MODEL: asdict(base_model(experiment.model.name, experiment.runtime))}
+    if experiment.task.kind != "regression":
+        values |= _calibrate(model, context.inputs["preprocess"].path / "dev")
+    _add(model, values)
     return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))
 
 
@@ -81,22 +82,31 @@ def _train(job: Job, context: Context) -> None:
         launch(write_text_cnn(job, folder), profiles=profiles)
 
 
-def _thresholds(model: Path, dev: Path) -> list[float]:
-    """Return from which probability the model predicts each label, tuned on the dev rows."""
+def _calibrate(folder: Path, dev: Path) -> dict[str, Any]:
+    """Divide the model's logits by the temperature that fits the dev rows best, and return what was fitted to them.
+
+    That is the temperature and, for a multi-label model, from which calibrated probability it predicts each label. A
+    training that starts from a calibrated model goes on from its divided head, and gets a temperature of its own.
+    """
     import numpy as np
 
     from tasks.encoder.batching import TokenTable
     from tasks.encoder.loading import load_trained
-    from tasks.encoder.models import predict_logits
+    from tasks.encoder.models import divide_logits, predict_logits
+    from tasks.scoring.calibration import fit_temperature
     from tasks.scoring.predictions import probabilities
     from tasks.scoring.thresholds import tune
 
-    table = TokenTable.open(dev)
-    chances = probabilities("multilabel", predict_logits(load_trained(model), table))
-    if not np.isfinite(chances).all():
+    table, model = TokenTable.open(dev), load_trained(folder)
+    kind, labels, logits = model.spec.kind, table.labels[table.documents], predict_logits(model, table)
+    if not np.isfinite(logits).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    thresholds: list[float] = tune(table.labels[table.documents], chances).tolist()
-    return thresholds
+    temperature = fit_temperature(kind, labels, logits)
+    divide_logits(folder, model, temperature)
+    found: dict[str, Any] = {TEMPERATURE: temperature}
+    if kind == "multilabel":
+        found[THRESHOLDS] = tune(labels, probabilities(kind, logits / temperature)).tolist()
+    return found
 
 
 def _add(model: Path, values: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ class Home:
 
     def train(self, model: Path) -> None:
         """Let the run's training have made this model, and evaluate score it."""
-        scored = score(self.experiment().task, load_trained(model), self.dev)
+        scored = score(self.experiment().task, load_trained(model), self.dev).cross_fitted()
         table = predictions_table(scored)
         self.add("train", lambda folder: _copy(model, folder / "model"))
         self.add("evaluate", lambda folder: pq.write_table(table, folder / "predictions.parquet"))

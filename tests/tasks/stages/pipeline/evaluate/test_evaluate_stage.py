@@ -22,6 +22,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
+from tasks.scoring.folds import FOLDS
 from tasks.scoring.predictions import Array
 from tasks.stages.pipeline.evaluate.stage import run
 from tasks.stages.pipeline.gate import stage as gate
@@ -85,8 +86,9 @@ def test_a_classifier(tmp_path: Path) -> None:
     assert predictions["row"] == list(range(60))
     assert predictions["label"] == labels
     for row in (0, 17, 59):
-        logits = torch.from_numpy(alone(model, table, row))
+        logits = torch.from_numpy(alone(model, table, row)) / predictions["temperature"][row]
         assert predictions["probabilities"][row] == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
+    assert len(set(predictions["temperature"])) == FOLDS
     right = np.mean(np.equal(predictions["prediction"], labels))
     assert outcome.result["metrics"]["accuracy"] == pytest.approx(right)
     assert (outcome.result["rows"], outcome.result["files"]) == (

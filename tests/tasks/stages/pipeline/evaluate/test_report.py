@@ -141,7 +141,7 @@ def test_the_same_bytes_every_time(sst2: ScoredSplit, tmp_path: Path, history: P
 def test_predictions(sst2: ScoredSplit, stsb: ScoredSplit, tmp_path: Path, history: Path) -> None:
     write_report(tmp_path, sst2, None, history)
     table = pq.read_table(tmp_path / "predictions.parquet")
-    assert table.column_names == ["row", "label", "prediction", "probabilities"]
+    assert table.column_names == ["row", "label", "prediction", "probabilities", "temperature"]
     probabilities = np.array(table["probabilities"].to_pylist())
     assert probabilities.sum(axis=1) == pytest.approx(1)
     assert (probabilities.argmax(axis=1) == table["prediction"].to_numpy()).all()

@@ -18,7 +18,7 @@ from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import check_gate
 from tasks.stages.pipeline.evaluate.rows import worst
-from tasks.stages.pipeline.evaluate.summary import by_confidence, calibrate, operating_points, summarize
+from tasks.stages.pipeline.evaluate.summary import by_confidence, operating_points, summarize
 from tests.tasks.encoder.samples import write_split
 from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes
 
@@ -131,19 +131,14 @@ def test_accuracy_of_the_most_confident() -> None:
     assert by_confidence(rows)[2]["confidence"] == pytest.approx(0.9)
 
 
-def test_calibration_by_hand() -> None:
-    calibration = calibrate(scored([0, 1, 0, 1], [0.95, 0.95, 0.05, 0.7]))
-    # three rows of confidence .95, two of them right; one of .7, right
-    assert [one["rows"] for one in calibration["bins"]] == [1, 3]
-    assert calibration["bins"][1]["accuracy"] == pytest.approx(2 / 3)
-    assert calibration["ece"] == pytest.approx((3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.7)) / 4)
-
-
-def test_a_certain_model_falls_into_the_last_bin() -> None:
-    logits = np.array([[0.0, 1000.0], [1000.0, 0.0]])
-    certain = ScoredSplit(TASKS["SST-2"], np.arange(2), np.array([1, 0]), logits, [("a",), ("b",)])
-    calibration = calibrate(certain)
-    assert (calibration["ece"], calibration["bins"][0]["high"]) == (0, 1)
+def test_calibration_before_and_after() -> None:
+    """A model that says 99.9 % and is right in 80 % of the rows."""
+    labels = [0, 1] * 100
+    dev = scored(labels, [0.999 if row % 5 else 0.001 for row in range(200)]).cross_fitted()
+    found = summarize(dev)["calibration"]
+    assert found["before"]["ece"] == pytest.approx(0.199) and found["ece"] < 0.05
+    assert found["before"]["interval"][0] > 0.1 > found["interval"][1]
+    assert [one["confidence"] for one in found["before"]["bins"]] == pytest.approx([0.999])
 
 
 def test_the_surest_mistakes_come_first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from include.stages import STAGES
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
-from tasks.encoder.models import Classifier, predict_logits
+from tasks.encoder.models import Classifier, divide_logits, predict_logits
 from tasks.encoder.spec import THRESHOLDS, HeadSpec
 from tasks.inference.packaged_backends import USES
 from tasks.runner import run_stage
@@ -31,6 +32,7 @@ LENGTH = 24
 CLASSES = HeadSpec("classification", 2, max_length=LENGTH, label_names=("negative", "positive"))
 SCORES = HeadSpec("regression", 1, max_length=LENGTH, score_range=(0.0, 5.0))
 SETS = HeadSpec("multilabel", 2, max_length=LENGTH, label_names=("acting", "plot"), thresholds=(0.375, 0.585))
+CALIBRATED = replace(CLASSES, temperature=1.7)
 MOVIES = build({}, "test")
 ASPECTS = build(
     {
@@ -45,7 +47,7 @@ PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
 
 
 def trained(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
-    """Save a model of the family in a folder, with outputs that differ clearly from row to row."""
+    """Save a model of the family, with outputs that differ clearly from row to row; return it before calibration."""
     encoder = family(folder.with_name("encoder"), kind)
     model = load_pretrained(encoder, spec).eval()
     with torch.no_grad():
@@ -55,6 +57,9 @@ def trained(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
         setattr(model.model.config, THRESHOLDS, list(spec.thresholds))
     model.save(folder)
     copy_tokenizer(encoder, folder, model, spec.max_length)
+    if spec.temperature != 1:
+        shutil.copytree(folder, folder.parent / "raw/model")
+        divide_logits(folder, model, spec.temperature)
     return model
 
 

@@ -32,7 +32,15 @@ from tasks.stages.pipeline.package import forms
 from tasks.stages.pipeline.package.forms import quantized_groups
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
-from tests.tasks.stages.pipeline.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
+from tests.tasks.stages.pipeline.package.packages import (
+    CALIBRATED,
+    CLASSES,
+    PAIRS,
+    SCORES,
+    SENTENCES,
+    SETS,
+    packaged,
+)
 
 ROOT = Path(__file__).parents[5]
 #: The largest change of an answer by bf16 that tests accept.
@@ -69,8 +77,8 @@ print(found.predict(pandas.DataFrame(columns, index=range(7, 7 + len(columns["se
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of a tiny BERT."""
-    return packaged(tmp_path_factory.mktemp("home")).path
+    """The package of a tiny, calibrated BERT."""
+    return packaged(tmp_path_factory.mktemp("home"), spec=CALIBRATED).path
 
 
 def environment() -> dict[str, str]:
@@ -190,6 +198,15 @@ def test_mlflow_scores_pairs_without_this_project(tmp_path: Path, kind: str) -> 
 def test_every_offered_form_can_be_chosen(package: Path, form: str) -> None:
     model = PackagedModel(package, form, threads=1)
     np.testing.assert_allclose(model.logits([SENTENCES]), expected(package, [SENTENCES]), atol=1e-4)
+
+
+def test_every_form_is_calibrated(package: Path) -> None:
+    calibrated = expected(package.parents[2] / "made/raw", [SENTENCES]) / CALIBRATED.temperature
+    forms = [form["name"] for form in json.loads((package / "package.json").read_text())["forms"] if form["offered"]]
+    assert len(forms) >= 3
+    for form in forms:
+        found = PackagedModel(package, form, threads=1).logits([SENTENCES])
+        np.testing.assert_allclose(found, calibrated, atol=1e-4 if form.endswith("fp32") else CHANGE)
 
 
 def test_data_without_text_is_refused(package: Path) -> None:

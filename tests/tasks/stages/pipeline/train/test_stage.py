@@ -23,6 +23,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
 from tasks.encoder.models import predict_logits
 from tasks.runner import run_stage
+from tasks.scoring.calibration import fit_temperature
 from tasks.scoring.thresholds import tune
 from tasks.stages.pipeline.train import stage
 from tasks.training.precision import computes_in_bf16
@@ -124,7 +125,7 @@ def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> No
         time.sleep(0.02)
 
 
-def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev_and_what_it_needs_to_know_of_texts(
+def test_a_model_of_several_labels_gets_the_best_thresholds_and_temperature_of_dev_and_what_it_needs_to_know_of_texts(
     tmp_path: Path, artifact: Callable[[Path, str], Artifact]
 ) -> None:
     for split, rows in (("train", 40), ("dev", 30)):
@@ -147,7 +148,10 @@ def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev_and_what_it_n
     assert outcome.result["metric"] == "f1_micro"
     model, dev = load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev")
     assert (model.spec.kind, model.spec.label_names) == ("multilabel", ("a", "b", "c"))
-    probabilities = torch.from_numpy(predict_logits(model, dev)).double().sigmoid().numpy()
+    logits, temperature = predict_logits(model, dev), model.spec.temperature
+    probabilities = torch.from_numpy(logits).double().sigmoid().numpy()
     assert model.spec.thresholds == pytest.approx(tune(dev.labels, probabilities).tolist())
+    assert temperature == pytest.approx(fit_temperature("multilabel", dev.labels, logits * temperature), rel=1e-4)
+    assert abs(temperature - 1) > 0.01
     assert (model.spec.cleaning, model.spec.texts) == (("html", "lowercase"), 1)
     assert recorded(tmp_path / "out" / "model") == BaseModel("encoder", "", "")
