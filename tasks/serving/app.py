@@ -103,7 +103,8 @@ class Application:
                 raise Overloaded("too many requests are being read: try again in 1 s", 1)
             with self.bodies.held(client, size):
                 asked = read(await read_body(request, most, deadline), lane.model)
-                answers = await _unless_gone(request, self.service.answer(lane, asked.texts, client, deadline))
+                answering = self.service.answer(lane, asked.texts, client, deadline, asked.explain)
+                answers = await _unless_gone(request, answering)
         return asked.written(answers, asked.id or identity)
 
     def _authorize(self, request: Request) -> None:

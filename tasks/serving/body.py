@@ -39,6 +39,7 @@ class Asked:
     texts: list[list[str]]  # for each column of the model, those of all rows
     id: str  # that the client gives the request; "" for none
     written: Callable[[Answers, str], Response]  # turns the answers and the id into the response
+    explain: bool = False  # whether it asks for explanations
 
 
 def declared(request: Request, most: int) -> int:

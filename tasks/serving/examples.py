@@ -41,11 +41,18 @@ _SENTENCES = {
     "description": "A text, a list of texts, or a list of pairs of texts.",
     "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, _PAIR]}}],
 }
+_EXPLAIN = {
+    "type": "boolean",
+    "default": False,
+    "description": "Whether each result says how much each word contributes to it. A text then counts as one text more "
+    "for each of its words.",
+}
 QUERY = _body(
-    {**_object({"sentences": _SENTENCES}, id=_ID), "additionalProperties": False},
+    {**_object({"sentences": _SENTENCES}, explain=_EXPLAIN, id=_ID), "additionalProperties": False},
     {
         "texts": {"sentences": ["A moving and funny film.", "Two hours that nobody gives me back."]},
         "one text": {"sentences": "A moving and funny film."},
+        "with an explanation": {"sentences": "A moving and funny film.", "explain": True},
         "pairs": {"sentences": [["A man plays a guitar.", "Someone makes music."]]},
     },
 )
@@ -60,12 +67,18 @@ _RESULTS = [
     {"label": "negative", "probabilities": {"negative": 0.981, "positive": 0.019}},
 ]
 _MODEL = {"name": "spark-bert-movie-reviews", "version": "3"}
+_FALLS = {
+    "description": "By how much the probability of the label, of each of the labels, or the score falls without it.",
+    "anyOf": [_NUMBER, {"type": "object", "additionalProperties": _NUMBER}],
+}
+_WORD = _object({"word": _STRING, "contribution": _FALLS}, text={"type": "integer", "enum": [1, 2]})
 _RESULT = _object(
     {},
     label=_STRING,
     labels={"type": "array", "items": _STRING},
     probabilities={"type": "object", "additionalProperties": _NUMBER},
     score=_NUMBER,
+    explanation={"type": "array", "items": _WORD},
 )
 _NAMED = _object({"name": _STRING, "version": _STRING})
 QUERY_RESPONSES = _responses(

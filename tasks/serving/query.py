@@ -11,7 +11,7 @@ from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
 
-_KEYS = ("sentences", "id")
+_KEYS = ("sentences", "explain", "id")
 
 
 def read(body: Body, model: ServedModel) -> Asked:
@@ -32,7 +32,10 @@ def read(body: Body, model: ServedModel) -> Asked:
         texts = _pairs(rows)
     else:
         texts = [[checked(row, f"sentence {number}") for number, row in enumerate(rows)]]
-    return Asked(texts, identity(value), _written)
+    explain = value.get("explain", False)
+    if not isinstance(explain, bool):
+        raise Refusal('"explain" is neither true nor false')
+    return Asked(texts, identity(value), _written, explain)
 
 
 def _pairs(rows: list[Any]) -> list[list[str]]:

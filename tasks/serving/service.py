@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from include.answers import SAME_SCORE
+from include.answers import EXPLANATION, SAME_SCORE
 from include.fields.labeling import Serving
 from tasks.inference.capacity import compared
 from tasks.serving.batcher import Batcher
+from tasks.serving.explaining import Explained
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown
 from tasks.serving.served_model import ServedModel, threads_of
@@ -38,7 +39,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to the texts of a request from one model, with a value for each text: see PackagedModel.answers."""
+    """The answers to the texts of a request from one model, with a value for each text: see PackagedModel.answers.
+
+    They also have the column EXPLANATION if the request asks for it.
+    """
 
     model: ServedModel
     columns: dict[str, list[Any]]
@@ -103,23 +107,33 @@ class Service:
         is_canary = len(found) > 1 and share(identity) < self.serving.canary
         return found[-1] if is_canary else found[0]
 
-    async def answer(self, lane: Lane, texts: Sequence[list[str]], client: str, deadline: float) -> Answers:
+    async def answer(
+        self, lane: Lane, texts: Sequence[list[str]], client: str, deadline: float, explain: bool = False
+    ) -> Answers:
         """Answer a request, given as the texts of all rows for each column of the model, or raise Refusal."""
         if len(texts[0]) > self.serving.max_rows:
             raise TooLarge(f"there are {len(texts[0]):,} texts: send no more than {self.serving.max_rows:,} at a time")
         started = time.perf_counter()
         try:
             async with asyncio.timeout_at(deadline):
-                logits = await lane.batcher.logits(texts, client, deadline)
+                explained = await self._explained(lane, texts) if explain else None
+                asked = texts if explained is None else explained.texts()
+                logits = await lane.batcher.logits(asked, client, deadline)
         except TimeoutError as error:
             raise TooSlow(f"there is no answer after {self.serving.deadline:g} s: try again later") from error
-        answers = Answers(lane.model, lane.model.package.answers(logits))
+        answers = Answers(lane.model, lane.model.package.answers(logits[: len(texts[0])]))
+        if explained is not None:
+            answers.columns[EXPLANATION] = explained.explanations(lane.model.package, logits)
         self.metrics.answered(lane.model.version, answers.columns, time.perf_counter() - started)
         other = self._challenger
         # Not chosen by the id: a client that always sends the same one would be compared always or never.
         if other is not None and lane is self._champion and random.random() < self.serving.shadow:
             self._start(self._compare(other, texts, answers))
         return answers
+
+    async def _explained(self, lane: Lane, texts: Sequence[list[str]]) -> Explained:
+        loop, package = asyncio.get_running_loop(), lane.model.package
+        return await loop.run_in_executor(self._tokenizing, Explained.of, texts, package, self.serving)
 
     async def close(self) -> None:
         """Answer what waits, and stop."""

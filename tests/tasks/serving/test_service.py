@@ -42,6 +42,22 @@ def test_one_text_is_a_request_too_and_ids_come_back(client: Client) -> None:
     assert again.value["id"] == again.headers["x-request-id"] == "theirs"
 
 
+def test_an_explanation_says_what_each_word_contributes(client: Client, package: Path) -> None:
+    texts, model = [text for text in SENTENCES if len(text.split()) < 10][:3], PackagedModel(package)
+    reply = client.post("/query", {"sentences": texts, "explain": True})
+    plain = client.post("/query", {"sentences": texts}).value["results"]
+    assert reply.status == 200
+    for text, result, before in zip(texts, reply.value["results"], plain, strict=True):
+        words, label = text.split(), model.labels.index(result["label"])
+        others = [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
+        whole, *changed = model.probabilities(model.logits([[text, *others]]))[:, label]
+        explanation = result.pop("explanation")
+        assert result == before | {"probabilities": pytest.approx(before["probabilities"], abs=1e-5)}
+        assert [part["word"] for part in explanation] == words
+        assert [part["contribution"] for part in explanation] == pytest.approx(whole - changed, abs=1e-4)
+        assert any(abs(part["contribution"]) > 1e-3 for part in explanation)
+
+
 def test_pairs_have_scores(pairs: Path, start: Start) -> None:
     process = start(f"serving.model={pairs}", "serving.threads=1")
     process.said("answers from now on")
@@ -49,6 +65,12 @@ def test_pairs_have_scores(pairs: Path, start: Start) -> None:
     expected = model.logits([[pair[at] for pair in PAIRS[:5]] for at in (0, 1)])[:, 0]
     reply = process.client.post("/query", {"sentences": [list(pair) for pair in PAIRS[:5]]})
     assert [row["score"] for row in reply.value["results"]] == pytest.approx(expected.tolist(), abs=1e-3)
+    asked = {"sentences": [["good film", "bad"]], "explain": True}
+    [explained] = process.client.post("/query", asked).value["results"]
+    assert [(part["word"], part["text"]) for part in explained["explanation"]] == [("good", 1), ("film", 1), ("bad", 2)]
+    left = model.logits([["film", "good", "good film"], ["bad", "bad", ""]])[:, 0]
+    falls = [part["contribution"] for part in explained["explanation"]]
+    assert falls == pytest.approx((explained["score"] - left).tolist(), abs=1e-3)
     assert "not a pair" in process.client.post("/query", {"sentences": ["single"]}).value["error"]
     assert process.stop() == 0
 
@@ -71,6 +93,9 @@ BAD: list[tuple[bytes, int, str]] = [
     (b'{"sentences": [" "]}', 400, "sentence 0 is empty"),
     (b'{"sentences": ["a\\u0000b"]}', 400, "NUL"),
     (b'{"sentences": ["\\ud800"]}', 400, "surrogate"),
+    (b'{"sentences": "good", "explain": 1}', 400, "neither true nor false"),
+    (json.dumps({"sentences": ["good " * 20] * 2, "explain": True}).encode(), 413, "42 texts: send no more than 40"),
+    (json.dumps({"sentences": "good" * 4000 + " film", "explain": True}).encode(), 413, "48,015 characters"),
     (b'{"sentences": "good", "id": 3}', 400, '"id" is not a string'),
     (b'{"sentences": "good", "id": "\\udfff"}', 400, '"id" is not a string'),
     (b'{"\\ud800": "good"}', 400, "which means nothing"),
@@ -118,7 +143,7 @@ def test_a_long_id_is_cut(client: Client) -> None:
 def test_the_openapi_page_has_examples_that_work(client: Client) -> None:
     described = client.send("/openapi.json").value
     content = described["paths"]["/query"]["post"]["requestBody"]["content"]["application/json"]
-    for name in ("texts", "one text"):
+    for name in ("texts", "one text", "with an explanation"):
         assert client.post("/query", content["examples"][name]["value"]).status == 200
 
 
