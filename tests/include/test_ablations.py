@@ -49,6 +49,8 @@ PROMISED = [
     ("augment-masking", "0cad6b16"),
     ("augment-order", "285e38dc"),
     ("lora", "c14793da"),
+    ("stop-words", "1ec05974"),
+    ("lexicon", "4024d103"),
 ]
 
 
