@@ -19,7 +19,7 @@ CHOICE = --experiment "$${ASKED_EXPERIMENT:-movies}" $(call given,--data=,DATA) 
 RETRAIN = --experiment "$${ASKED_EXPERIMENT:-retrain}"
 FETCHED = --experiment "$${ASKED_EXPERIMENT:-movies}" $(if $(value DATA),--set=data.path="$$(realpath -m "$$ASKED_DATA")") $(OVERRIDES)
 
-.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help results run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -145,6 +145,9 @@ long-docker: setup-dev ## killed workers and containers, restarts and ownership 
 
 benchmarks: setup-dev ## the quick form of each benchmark, which only checks that it runs
 	.venv/tasks/bin/python -m pytest benchmarks
+
+results: setup ## print again the tables of docs/RESULTS.md that take less than an hour in all: DATA=/path/to/glue
+	@.venv/tasks/bin/python -m benchmarks.results $(call given,--data=,DATA)
 
 # It sets nothing up, so that it also runs without a network, in whatever environment a machine with a GPU has.
 gpu-check: ## where there is a GPU: is the engine correct, and how fast compared with transformers' Trainer; less than ten minutes

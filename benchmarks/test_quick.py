@@ -13,6 +13,7 @@ from tasks.launching.launch import ROOT
 ROWS = {
     "train_throughput": ["Trainer, as run_glue uses it", "Trainer, best switches", "ours, 1 x "],
     "compression": ["none", "onebit"],
+    "techniques": ["default", "stop-words", "augment-order"],
     "pooling": ["native", "mean", "cls"],
     "long_documents": ["truncated to 128", "windows of 128, 32 shared", "truncated to 128, scored in windows"],
     "lora": ["full", "LoRA, attention"],
