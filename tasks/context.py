@@ -25,6 +25,7 @@ class Context:
     checkpoints: Path  # a folder, for the stage to make, that a stopped stage finds again when it goes on
     manifest: Manifest  # what is known of it: the key, the fingerprint and the revision
     tell_steps: Callable[[int], None] = lambda steps: None  # tells those who watch the run the number of steps
+    pause: float = 1  # the share of its steps after which a training pauses; its artifact does not depend on it
 
 
 @dataclass(frozen=True)

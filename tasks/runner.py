@@ -36,8 +36,11 @@ _ROWS = ("validate", "preprocess")
 _PACKAGES = {stage.name: f"tasks.stages.{group}.{stage.name}" for group, stages in GROUPS.items() for stage in stages}
 
 
-def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
-    """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
+def run_stage(name: str, experiment: Experiment, run: Run, pause: float = 1) -> Artifact:
+    """The stage's artifact, made now or found; the run's record points at it, or says why there is none.
+
+    `pause` is the share of its steps after which a training raises Paused.
+    """
     if STAGES[name].inputs and not run.folder.exists() and DAG_ID not in os.environ:
         # A mistyped name must not become a run. An Airflow task has the name of its own run.
         raise BadInput(
@@ -45,7 +48,7 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         )
     file = run.folder / tracing.FOLDER / f"{name}.jsonl"
     with tracing.recording(file, tracing.Origin.of_stage(run.folder, name), name) as span:
-        artifact = _run_stage(name, experiment, run)
+        artifact = _run_stage(name, experiment, run, pause)
         manifest = artifact.manifest
         span.attributes |= {"key": manifest.key, "exit_code": manifest.exit_code}
         if manifest.exit_code:
@@ -53,13 +56,13 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         return artifact
 
 
-def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
+def _run_stage(name: str, experiment: Experiment, run: Run, pause: float) -> Artifact:
     started = round(time.time(), 3)
     try:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost if this failed
         experiment = _described(name, experiment, run)
         with noting():
-            artifact, reused = _find_or_make(name, experiment, run, started)
+            artifact, reused = _find_or_make(name, experiment, run, started, pause)
         run.add(artifact, experiment, started, reused)
         if hasattr(module := _module(name), "committed"):
             module.committed(artifact, run)
@@ -88,7 +91,7 @@ def _described(stage: str, experiment: Experiment, run: Run) -> Experiment:
     return build(merge(experiment.model_dump(mode="json"), changes), "the experiment")
 
 
-def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -> tuple[Artifact, bool]:
+def _find_or_make(name: str, experiment: Experiment, run: Run, started: float, pause: float) -> tuple[Artifact, bool]:
     """Return the artifact, and whether it was found."""
     stage = STAGES[name]
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
@@ -107,7 +110,7 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
         return artifact, True
     manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
     with at_work(run.folder, AtWork(stage=name, key=key, progress=progress, since=started)) as tell_steps:
-        artifact = _make(experiment, run, inputs, manifest, progress, plan, tell_steps)
+        artifact = _make(experiment, run, inputs, manifest, progress, plan, tell_steps, pause)
         run.store.discard_checkpoints(name, progress)
     return artifact, False
 
@@ -132,6 +135,7 @@ def _make(
     progress: str,
     plan: Any,
     tell_steps: Callable[[int], None],
+    pause: float,
 ) -> Artifact:
     module, started = _module(manifest.stage), time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
@@ -139,7 +143,7 @@ def _make(
         run.store.find(name, inputs[name].manifest.key, hashed=True)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
-            context = Context(experiment, run, inputs, folder, checkpoints, manifest, tell_steps)
+            context = Context(experiment, run, inputs, folder, checkpoints, manifest, tell_steps, pause)
             outcome: Outcome = module.run(context) if plan is None else module.run(context, plan)
         except BadInput as error:
             check_unchanged()  # a file that is still being copied is malformed as well

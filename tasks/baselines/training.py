@@ -19,10 +19,9 @@ from tasks.encoder.models import Classifier, predict_logits
 from tasks.launching.tuning import limit_threads
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution
-from tasks.training.job import Job
+from tasks.training.job import METRICS, Job
 from tasks.training.loss import Criterion
 from tasks.training.meter import memory_use
-from tasks.training.metrics_logger import METRICS
 from tasks.training.objectives import LOSS
 from tasks.training.sampler import check
 

@@ -26,7 +26,7 @@ from tasks.launching.driver import LOST
 from tasks.launching.layouts import advise, with_ranks
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
 from tasks.launching.tuning import threads
-from tasks.training.job import PROFILES, Job, checkpoints
+from tasks.training.job import METRICS, PROFILES, Job, checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,23 @@ class LostRank(Transient):
     """A rank was lost, or did not answer in time."""
 
 
+class Paused(Stopped):
+    """A training has paused where it was asked to."""
+
+    def __init__(self, job: Job) -> None:
+        *_, last = (job.folder / METRICS).read_text(encoding="utf-8").splitlines()
+        scored = json.loads(last)
+        self.folder, self.step, details = job.folder, int(scored["step"]), ("step", "epoch", "time")
+        numbers = {name: value for name, value in scored.items() if not isinstance(value, dict)}
+        self.metrics: dict[str, float | None] = {name: numbers[name] for name in numbers if name not in details}
+        super().__init__(f"training has paused after step {self.step}: run the stage again, and it goes on from there")
+
+
 def launch(job: Job, profiles: Path | None = None) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
     The profile that runtime.profile asks for is copied to the folder `profiles`. Raise Transient if a rank was lost and
-    runtime.lost_rank does not let training continue, and Stopped if a signal stopped it, after a checkpoint.
+    runtime.lost_rank does not let training continue, Stopped if a signal stopped it, after a checkpoint, and Paused.
     """
     shared = Path(tempfile.gettempdir())  # where this process and its ranks see the same files
     if job.experiment.runtime.ranks_on == "spark":
@@ -72,7 +84,9 @@ def launch(job: Job, profiles: Path | None = None) -> None:
                 raise Transient(f"{lost}: run the stage again") from lost
         if profiles and job.experiment.runtime.profile != "none":
             _keep_profile(folder / PROFILES[job.experiment.runtime.profile], profiles)
-        if (folder / STOP).exists() and not (job.output / "training.json").exists():
+        if not (job.output / "training.json").exists():
+            if not (folder / STOP).exists():
+                raise Paused(job)
             raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
     advise(job)
 

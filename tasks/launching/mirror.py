@@ -22,8 +22,7 @@ from include.stages import BadInput, Transient
 from tasks.launching.rank import JOB, ORIGIN, STOP, errors_written, run_rank
 from tasks.staging import STAGING, Staging, below, fetched, remove, repeating, sizes, transfer
 from tasks.training.checkpoint import VALUES, Checkpoints, seal
-from tasks.training.job import SPLITS, Job
-from tasks.training.metrics_logger import METRICS
+from tasks.training.job import METRICS, SPLITS, Job
 from tasks.training.training_state import identity
 
 SECONDS = 2  # between two looks at what the other side has put

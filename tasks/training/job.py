@@ -13,6 +13,8 @@ from include.experiment import Experiment
 from include.fields.training import Batching, Training
 from tasks.encoder.spec import HeadSpec
 
+#: The file with the metrics of a training, a line of JSON for each time that they were taken.
+METRICS = "metrics.jsonl"
 #: The file of each kind of profile (runtime.profile).
 PROFILES = {"torch": "torch.json.gz", "horovod": "horovod.json"}
 #: The folders of the data that a training reads.
@@ -38,6 +40,7 @@ class Job:
     address: str = ""  # in a store, where ranks without a folder in common put checkpoints; "": they have `folder`
     spent: float = 0  # seconds of training before the engine begins, which are those of a TextCNN's word vectors
     layout: str = ""  # why it has this number of ranks, if there was a choice
+    pause: float = 1  # the share of the steps after which it pauses, with a checkpoint and dev scored
     timed_steps: int = 0  # that are taken and timed in place of the training, to choose the number of ranks
 
     @property

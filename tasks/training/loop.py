@@ -17,9 +17,9 @@ from tasks.encoder.batching import Batch
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.checkpoint import Checkpoints
-from tasks.training.job import Job
+from tasks.training.job import METRICS, Job
 from tasks.training.meter import Meter, Phases, Profiler, memory_use
-from tasks.training.metrics_logger import METRICS, MetricsLogger
+from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.objectives import BestModel, Objective
 from tasks.training.optim import MovingAverage, Optimizer, clipping, learning_rate
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
@@ -57,7 +57,7 @@ class Trainer:
     inputs: Callable[[RankBatch], Batch]  # the rows of a micro-batch, packed if the model packs
 
     def run(self) -> None:
-        """Train until the last step, until the dev split stops improving, or until a stop is requested."""
+        """Train until the last step, the pause, or a requested stop, or until the dev split stops improving."""
         if self.layout.leads:
             log.info(
                 "training with ranks: %d, threads of each: %d, device: %s, precision: %s",
@@ -66,21 +66,28 @@ class Trainer:
         done = self.resume()
         with self.profiler(self.sampler.steps - done) as count_step:
             for batch in self.sampler:
-                if batch.step > done and self.advance(batch, count_step):
+                stop = batch.step > done and self.advance(batch, count_step)
+                paused = batch.step >= self.pause > 0
+                if paused or (batch.step in self.sampler.evaluated and not stop):
+                    with self.meter.paused(), self.phases.evaluation:
+                        self.evaluate(batch)  # if it pauses here, for those who decide whether it goes on
+                if stop or paused:
                     self.metrics.close()
                     return
-                if batch.step in self.sampler.evaluated:
-                    with self.meter.paused(), self.phases.evaluation:
-                        self.evaluate(batch)
-                    if self.best.out_of_patience:
-                        break
+                if self.best.out_of_patience:
+                    break
         self.metrics.close()
         if self.layout.leads:
             self.write_output(batch)
 
+    @property
+    def pause(self) -> int:
+        """The step after which to pause, with a checkpoint from which the evaluation is repeated; 0: none."""
+        return max(1, round(self.job.pause * self.sampler.steps)) % self.sampler.steps
+
     def advance(self, batch: RankBatch, count_step: Callable[[], None]) -> bool:
         """Take a step, log it and write a checkpoint where these are due; return whether to stop here."""
-        stop = self.step(batch)
+        stop = self.step(batch) or batch.step == self.pause
         count_step()
         if batch.step % max(1, self.sampler.steps // LINES) == 0 or batch.step in self.sampler.evaluated:
             self.guard.look()

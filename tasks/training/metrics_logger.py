@@ -12,10 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.training.job import METRICS
 from tasks.training.sampler import RankBatch
 
 log = logging.getLogger(__name__)
-METRICS = "metrics.jsonl"
 SECONDS = 5  # between two lines of the log
 
 

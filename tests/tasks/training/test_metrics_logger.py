@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.training.metrics_logger import METRICS, MetricsLogger
+from tasks.training.job import METRICS
+from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.sampler import RankBatch
 
 

@@ -28,7 +28,7 @@ from tasks.communication.all_reduce import AllReduce
 from tasks.communication.shared_memory import FOLDER
 from tasks.encoder.loading import load_pretrained
 from tasks.launching import launch as launching
-from tasks.launching.launch import ROOT, launch
+from tasks.launching.launch import ROOT, Paused, launch
 from tasks.launching.rank import train
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job, checkpoints
@@ -105,6 +105,27 @@ def after(job: Job, kills: list[dict[str, float]]) -> list[dict[str, Any]]:
     subprocess.run(command, cwd=ROOT, env=one_thread, check=True, timeout=300)
     done: list[dict[str, Any]] = json.loads(plan.with_suffix(".done").read_text())
     return done
+
+
+# Paused
+
+
+def test_pauses_change_nothing(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = resumable(root, "never paused", {"checkpoint_steps": 0})
+    launch(whole)
+    paused = resumable(root, "paused", {"checkpoint_steps": 0})
+    found = []
+    for share in (1 / 9, 1 / 9, 1 / 3):  # a process that was killed after the checkpoint is asked for it again
+        with pytest.raises(Paused, match="has paused after step") as pause:
+            launch(dataclasses.replace(paused, pause=share))
+        assert list(checkpoints(paused.folder))[-1] == pause.value.step
+        found.append((pause.value.step, pause.value.metrics["accuracy"]))
+    assert [step for step, _ in found] == [2, 2, 5] and found[0] == found[1]
+    launch(paused)
+    assert same(paused.output, whole.output)
+    one, other = (json.loads((job.output / "training.json").read_text()) for job in (paused, whole))
+    assert one.keys() == other.keys()
+    assert all(one[name] == other[name] for name in ("best", "best_step", "steps", "epochs", "bytes"))
 
 
 # Stopped, on two ranks

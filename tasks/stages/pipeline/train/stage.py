@@ -50,6 +50,7 @@ def run(context: Context, plan: str) -> Outcome:
             output=context.output,
             checkpoints=context.checkpoints,
             terminal=sys.stderr.isatty(),
+            pause=context.pause,
         )
         _train(job, context)
     model = context.output / "model"
