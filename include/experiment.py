@@ -17,6 +17,7 @@ from include.fields.labeling import Scoring, Serving, Streaming
 from include.fields.ranks import Communication, Parallel, Runtime
 from include.fields.results import Gate, Packaging, Prediction, Publication, Study, Submission
 from include.fields.retraining import Dataset, Retention, Retraining
+from include.fields.search import Search
 from include.fields.training import Batching, Loss, Model, Pretraining, Training
 from include.glue import GENERIC, TASKS, Task
 from include.rules import problems
@@ -47,6 +48,7 @@ class Experiment(Section):
     retraining: Retraining = Retraining()
     retention: Retention = Retention()
     study: Study = Study()
+    search: Search = Search()
     runtime: Runtime = Runtime()
 
     @property

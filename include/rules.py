@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from include.answers import reserved
 from include.fields.data import OWN
 from include.glue import AUTO, GENERIC, METRICS, TASKS, Kind, Task, losses_for
+from include.search_space import space_problems
 from include.text import shorten
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def problems(experiment: Experiment) -> Iterator[str]:
     rules = (
         _source_fits_task, _labels_fit_task, _labels_can_be_separated, _kept_columns_fit, _exclusions, _stride_fits,
         _ranks_divide_batches, _ranks_fit_the_mesh, _names_fit_task, _slices_fit_task, _columns_to_label_are_named,
+        space_problems,
     )  # fmt: skip
     return chain.from_iterable(rule(experiment) for rule in rules)
 

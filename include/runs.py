@@ -58,6 +58,7 @@ class Recorded(BaseModel):
     dag_id: str = ""  # unless an Airflow task has started one of its stages
     run_id: str = ""
     map_index: int = -1  # unless that was a task of a mapped task group
+    search: str = ""  # whose trial it is, if it is one
     experiment: dict[str, dict[str, Any]] = {}
     stages: dict[str, Entry]
 
@@ -112,10 +113,11 @@ class Run:
             entry |= {name: known[name] for name in ("started", "ended", "reused") if name in known}
         self._write(manifest.stage, entry, experiment)
 
-    def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
+    def adopt(self, other: Run, without: str, changes: dict[str, Any], search: str = "") -> None:
         """Start with what another run of the same home has made, except for one stage and those that follow from it.
 
-        The changes are fields of the experiment ("section.field") that only these stages read.
+        The changes are fields of the experiment ("section.field") that only these stages read. For a trial, `search` is
+        the name of the search.
         """
         record = other.record()
         stages = {
@@ -126,7 +128,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         experiment = merge(record["experiment"], changes)
         begun = {"run": self.folder.name, "from": other.folder.name, "experiment": experiment, "stages": stages}
-        write_json(self.file, begun)
+        write_json(self.file, begun | ({"search": search} if search else {}))
 
     def fail(
         self,

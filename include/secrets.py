@@ -23,6 +23,10 @@ DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jd
 KAFKA = "kafka.properties"
 #: The variable that names such a file where there is no folder of secret files.
 KAFKA_VARIABLE = "SPARK_BERT_KAFKA_PROPERTIES"
+#: The file with the address and the login of the Postgres that keeps the trials of searches, and the variable that has
+#: them where there is no folder of secret files. Without both, each search has a file below the home.
+SEARCHES = "search_database"
+SEARCHES_VARIABLE = "SPARK_BERT_SEARCH_DATABASE"
 #: The file with the login to an object store, which has a table, or through which stages and the executors of a Spark
 #: cluster exchange files, by the scheme of its address, and the variable that names the file for the store's library.
 STORES = {
@@ -35,6 +39,7 @@ STORE_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
 VARIABLES = {
     HUB: ("HF_TOKEN", "HF_TOKEN_PATH"),
     KAFKA: (KAFKA_VARIABLE,),
+    SEARCHES: (SEARCHES_VARIABLE,),
     **{file: (variable,) for variable, file in (DATABASE | LOGIN).items()},
 }
 #: The file with the bearer token that requests to the service must have.

@@ -60,10 +60,12 @@ class Stage:
     switch: str = ""  # the field without which it makes nothing
     may_change: tuple[str, ...] = ()  # the fields in `reads` that may differ in the try that continues a stopped one
     records: Literal["none", "named", "all"] = "none"  # of other runs that it reads; submission.runs names them
-    writes: tuple[Literal["datasets", "runs", "streams"], ...] = ()  # of the home, besides artifact and record
+    writes: tuple[
+        Literal["datasets", "runs", "searches", "streams"], ...
+    ] = ()  # of the home, besides artifact and record
     sees: tuple[Literal["datasets"], ...] = ()  # the folders of the home that it reads in addition to artifacts
     cache: bool = False  # whether it reads downloaded models and corpora, and may download missing ones
-    image: Literal["data", "train"] = "data"  # only `train` has Horovod
+    image: Literal["data", "train", "search"] = "data"  # only `train` and `search`, which has both, have Horovod
     spark: bool = False  # whether it works on Spark, and so may need to reach a cluster
     mlflow: bool = False  # whether it uses MLflow: a server, or else the database below the home, which it writes
     uploads: bool = False  # whether it writes to the Hugging Face hub
@@ -207,11 +209,26 @@ _LABELING = (
         spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
 )  # fmt: skip
+#: The stages between the data and the metrics: what a search varies is what they read.
+TRIED = tuple(stage.name for stage in _PIPELINE[1 : [stage.name for stage in _PIPELINE].index("evaluate")])
+_OF_TRIALS = tuple(
+    dict.fromkeys(name for stage in _PIPELINE if stage.name in (*TRIED, "evaluate", "gate") for name in stage.reads)
+)
 _STUDIES = (
     Stage("study", 3, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
     Stage(
         "leaderboard", 2, "compare the models of all finished runs in one table per task",
         records="all", limits=_REPORT,
+    ),
+    Stage(
+        "search", 1, "look for good settings: each trial is a run, and successive halving trains the best ones on",
+        ("search", *_OF_TRIALS), ("validate",), writes=("runs", "searches"), cache=True, image="search", spark=True,
+        mlflow=True, limits=_TRAINING,
+    ),
+    Stage(
+        "recommend", 1, "train winner and default of a search with other seeds, and recommend the better settings",
+        ("search", *_OF_TRIALS), ("validate", "search"), writes=("runs",), cache=True, image="search", spark=True,
+        mlflow=True, limits=_TRAINING,
     ),
 )  # fmt: skip
 _UPKEEP = (

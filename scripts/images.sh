@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Build the images of this checkout. Each is tagged with the git revision and with $SPARK_BERT_TAG.
-# usage: scripts/images.sh [data|train|train-gpu|serve|airflow ...]  (all but train-gpu, when none is named)
+# usage: scripts/images.sh [data|train|search|train-gpu|search-gpu|serve|airflow ...]  (all but *-gpu, when none is named)
 # From the environment: BASE, what they start from, and TORCH_INDEX, where torch comes from (tasks/Dockerfile). Its hash
 # has to be in requirements/tasks-torch*.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- data train serve airflow
+[ $# -gt 0 ] || set -- data train search serve airflow
 images=${SPARK_BERT_IMAGES:-spark-bert} tag=${SPARK_BERT_TAG:-latest}
 revision=$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 
@@ -17,16 +17,16 @@ build() {
 
 for name; do
     case $name in
-        data | train | serve) build "$name" --file tasks/Dockerfile --target "$name" --build-arg TORCH_INDEX ;;
-        train-gpu)
+        data | train | search | serve) build "$name" --file tasks/Dockerfile --target "$name" --build-arg TORCH_INDEX ;;
+        train-gpu | search-gpu)
             # PyPI's torch computes with CUDA, and Horovod is compiled for it, with NCCL. Neither needs a GPU here.
             if compgen -G 'wheelhouse/*.whl' >/dev/null; then
-                echo "wheelhouse/ holds wheels for the CPU: take them away to build train-gpu" >&2
+                echo "wheelhouse/ holds wheels for the CPU: take them away to build $name" >&2
                 exit 1
             fi
-            build "$name" --file tasks/Dockerfile --target train --build-arg TORCH_INDEX=https://pypi.org/simple
+            build "$name" --file tasks/Dockerfile --target "${name%-gpu}" --build-arg TORCH_INDEX=https://pypi.org/simple
             ;;
         airflow) build "$name" ;;
-        *) echo "there is no image $name: data, train, train-gpu, serve or airflow" >&2 && exit 2 ;;
+        *) echo "there is no image $name: data, train, search, train-gpu, search-gpu, serve or airflow" >&2 && exit 2 ;;
     esac
 done

@@ -21,7 +21,8 @@ local RUNS = HOME .. "/runs"
 -- Of the runs all or none: Airflow may put a link in the place of one run's folder, and the engine would follow it.
 -- The drop folder is where ingest sets malformed files aside. Airflow cannot write above it, so it is no link of its own.
 local WRITABLE = {
-    HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", HOME .. "/streams", RUNS, DATA .. "/drop",
+    HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", HOME .. "/searches", HOME .. "/streams", RUNS,
+    DATA .. "/drop",
 }
 -- The folders in DATA that stages and the users of the platform fill. What lies in them may be a link, which the engine
 -- would follow to any place of the host, so each of them can only be mounted as a whole.
@@ -31,7 +32,7 @@ local NAMED = "/opt/spark-bert/data"
 local USER = environment("SPARK_BERT_UID") .. ":" .. environment("SPARK_BERT_GID")
 local NETWORKS = { "none", environment("SPARK_BERT_NETWORK") }
 local IMAGES = {}
-for _, name in ipairs({ "data", "train", "train-gpu" }) do
+for _, name in ipairs({ "data", "train", "train-gpu", "search", "search-gpu" }) do
     IMAGES[#IMAGES + 1] = environment("SPARK_BERT_IMAGES") .. "/" .. name .. ":" .. environment("SPARK_BERT_TAG")
 end
 local VARIABLES = {

@@ -102,6 +102,23 @@ def resampled_rows(rows: int) -> Iterator[Array]:
         yield random.integers(rows, size=(min(at_once, RESAMPLES - start), rows))
 
 
+def metric_of_rows(task: Task, metric: str, labels: Array, predicted: Array, rows: Array) -> Floats:
+    """Return a metric of each draw, [draws], of rows at these positions, [draws, rows]; see `interval`."""
+    if task.kind == "regression":
+        return correlations(labels[rows], predicted[rows], metric)
+    draws, n = len(rows), len(labels)
+    counts = np.bincount((rows + n * np.arange(draws)[:, None]).ravel(), minlength=draws * n).reshape(draws, n)
+    times = counts.astype(np.float64)
+    if task.kind == "multilabel":
+        return f1_of_sets(times, labels, predicted, metric)
+    cells = np.eye(task.outputs**2)[labels * task.outputs + predicted]
+    matrices = (times @ cells).reshape(-1, task.outputs, task.outputs)
+    if metric == "accuracy":
+        accuracy: Floats = np.trace(matrices, axis1=1, axis2=2) / matrices.sum(axis=(1, 2))
+        return accuracy
+    return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
+
+
 def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, list[Array]]]:
     """Resample the rows of a multi-label task, [n, labels], as cells of a table of all that occurs in a row.
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from include.artifacts import MANIFEST, Artifact
 from include.runs import ARM, Entry, Recorded, Run
-from include.stages import PIPELINE, BadInput
+from include.stages import PIPELINE, BadInput, ExitCode
 
 #: The tracked stages in order: those that create the model, and those that decide about it in a run of `retrain`.
 _TRACKED = (*PIPELINE, "champion", "challenge", "register", "promote")
@@ -48,10 +48,16 @@ class Record(Recorded):
 
     @property
     def status(self) -> str:
-        """FINISHED, FAILED (a rollback counts, as in Airflow), or KILLED: a stage is missing, and none has failed."""
+        """FINISHED, FAILED (a rollback counts, as in Airflow), or KILLED: a stage is missing, and none has failed.
+
+        A trial of a search ends with the gate, or pauses for good.
+        """
+        if self.search and any(entry.exit_code == ExitCode.STOPPED for entry in self.pipeline.values()):
+            return "KILLED"
         if "rollback" in self.pipeline or any(entry.exit_code for entry in self.pipeline.values()):
             return "FAILED"
-        return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
+        last = {"export", "promote", *(["gate"] if self.search else [])}
+        return "FINISHED" if self.stages.keys() & last or self.arm else "KILLED"
 
     @property
     def state(self) -> str:

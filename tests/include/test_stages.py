@@ -36,7 +36,7 @@ def test_the_pipeline_needs_no_stage_beside_it() -> None:
     assert {need for name in PIPELINE for need in STAGES[name].inputs} <= set(PIPELINE)
     assert {name: STAGES[name].inputs for name in STAGES if name not in PIPELINE} == {
         "study": (), "leaderboard": (), "track": (), "ingest": (), "champion": (), "rollback": (), "score": (),
-        "stream": (), "prune": (),
+        "stream": (), "prune": (), "search": ("validate",), "recommend": ("validate", "search"),
         "publish": ("validate", "preprocess", "train", "evaluate", "gate"),
         "challenge": ("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         "register": ("train", "evaluate", "gate", "package", "challenge"),

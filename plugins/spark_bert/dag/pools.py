@@ -22,7 +22,7 @@ _DESCRIPTIONS = {
 def pool(stage: str) -> str:
     """Return the name of the pool for the stage."""
     slots()  # if the sizes are not valid, Dags do not load; otherwise their tasks would wait for pools forever
-    if STAGES[stage].image == "train":
+    if STAGES[stage].image != "data":
         return _name("training")
     return _name("spark") if STAGES[stage].spark else "default_pool"
 

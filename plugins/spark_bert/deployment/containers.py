@@ -14,7 +14,7 @@ from include.experiment import Experiment
 from include.folders import make_owned_folder
 from include.logs import VARIABLE as LOG_FORMAT
 from include.runs import AT_WORK
-from include.secrets import DATABASE, HUB, KAFKA, LOGIN, STORES, VARIABLE, of_mlflow
+from include.secrets import DATABASE, HUB, KAFKA, LOGIN, SEARCHES, STORES, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from include.tables import fixed_part
 from spark_bert.deployment.inputs import (
@@ -47,7 +47,7 @@ def image(stage: str) -> str:
 
 def gpus(stage: str) -> int:
     """Return how many GPUs the stage gets: $SPARK_BERT_GPUS if it trains, -1 for all of the machine, 0 by default."""
-    if STAGES[stage].image != "train":
+    if STAGES[stage].image == "data":
         return 0
     text = os.environ.get("SPARK_BERT_GPUS") or "0"
     if text != "all" and not text.isdecimal():
@@ -75,6 +75,7 @@ def is_online(stage: str, experiment: Experiment) -> bool:
 def network(stage: str, experiment: Experiment) -> str:
     """Return the name of the Docker network that the stage needs: `none`, $SPARK_BERT_NETWORK, or `bridge`."""
     online = any(of(stage, experiment) for of in (is_online, reads_database, reads_kafka, stores, uses_cluster))
+    online |= SEARCHES in secrets(stage, experiment)
     if STAGES[stage].is_idle(experiment) or not (online or (STAGES[stage].mlflow and _mlflow())):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
@@ -90,9 +91,10 @@ def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
     login = of_mlflow(stage) if _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
     kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
+    trials = (SEARCHES,) if "searches" in STAGES[stage].writes else ()
     schemes = {urlsplit(address).scheme for address in stores(stage, experiment)}
     store = tuple(file for scheme, (file, _) in STORES.items() if scheme in schemes)
-    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login + store
+    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + trials + login + store
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:

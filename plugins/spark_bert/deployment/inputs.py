@@ -95,7 +95,7 @@ def reads_kafka(stage: str, experiment: Experiment) -> bool:
 
 def uses_cluster(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage works on a Spark cluster, and not only in its own process."""
-    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
+    ranks = STAGES[stage].image != "data" and experiment.runtime.ranks_on == "spark"
     mllib = stage == "train" and experiment.model.kind != "encoder"
     return (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
 

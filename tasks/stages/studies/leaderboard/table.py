@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from tasks.encoder.labels import from_column
 from tasks.reporting.figures import mean, metric_of
 from tasks.reporting.papers import CONTRADICTIONS, MODELS
-from tasks.scoring.paired import compare
-from tasks.scoring.predictions import Array
+from tasks.scoring.paired import compare, read_predictions
 from tasks.stages.studies.leaderboard.entries import Entry
 
 Row = dict[str, Any]
@@ -74,15 +71,9 @@ def _p(group: list[Entry], best: list[Entry]) -> float | None:
     """Return the p-value of the first seed that both models share, or else of the first of each."""
     shared = {entry.seed for entry in group} & {entry.seed for entry in best}
     ours, theirs = (next(entry for entry in each if not shared or entry.seed == min(shared)) for each in (group, best))
-    rows, labels, own = _predictions(ours)
-    other_rows, _, other = _predictions(theirs)
+    rows, labels, own = read_predictions(ours.predictions)
+    other_rows, _, other = read_predictions(theirs.predictions)
     return compare(ours.task, labels, own, other).p if np.array_equal(rows, other_rows) else None
-
-
-def _predictions(entry: Entry) -> tuple[Array, Array, Array]:
-    """Return row numbers, labels and predictions of the dev rows, sorted by row."""
-    table = pq.read_table(entry.predictions, columns=["row", "label", "prediction"]).sort_by("row")
-    return table["row"].to_numpy(), from_column(table["label"]), from_column(table["prediction"])
 
 
 def _papers(task: str, rows: list[Row]) -> list[dict[str, Any]]:

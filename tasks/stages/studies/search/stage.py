@@ -1,0 +1,32 @@
+"""The stage search: try settings until the budget is spent, and write search.json (tasks/search/summary.py)."""
+
+from __future__ import annotations
+
+from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
+from tasks.context import Context, Outcome
+
+
+def plan(experiment: Experiment, run: Run) -> dict[str, str]:
+    """Return what trials depend on besides the data and the experiment."""
+    from tasks.search.opening import encoders
+
+    return encoders(experiment)
+
+
+def run(context: Context, plan: dict[str, str]) -> Outcome:
+    """Work on the search, together with other processes that do, and write what was found."""
+    from tasks.search.opening import opened
+    from tasks.search.summary import summarize
+    from tasks.search.worker import Worker
+
+    search, storage, study = opened(context, plan)
+    worker = Worker(search, storage, study)
+    worker.work()
+    summary = summarize(search, worker.trials())
+    write_json(context.output / "search.json", summary)
+    best = summary["trials"][summary["best"]]
+    counts = {state: sum(trial["state"] == state for trial in summary["trials"]) for state in ("complete", "paused")}
+    result = {"search": search.name, "trials": len(summary["trials"]), **counts, "metric": search.metric}
+    return Outcome({**result, "best": best["metric"], "values": best["values"], "files": {"search": "search.json"}})
