@@ -10,6 +10,8 @@ ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "p
 MODEL_VERSION = "model_version"
 #: The column with explanations, which a scored table has if `scoring.explain` asks for them.
 EXPLANATION = "explanation"
+#: The additional columns with prediction.max_risk: why a row has no label, its set of labels, and its interval.
+RISK = ABSTAINED, LABEL_SET, LOW, HIGH = "abstained", "label_set", "low", "high"
 #: Two scores are the same answer if they differ by no more than this share of the task's range.
 SAME_SCORE = 0.05
 
@@ -23,7 +25,7 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
     ]
 
 
-def reserved(column: str) -> bool:
+def reserved(column: str, max_risk: float | None = None) -> bool:
     """Return whether a column of the user's file has a name that the predictions use. Case is ignored."""
-    name = column.casefold()
-    return name in (ROW, PREDICTION, LABEL, PROBABILITY) or name.startswith(f"{PROBABILITY}:")
+    name, names = column.casefold(), (ROW, PREDICTION, LABEL, PROBABILITY, *(RISK if max_risk else ()))
+    return name in names or name.startswith(f"{PROBABILITY}:")

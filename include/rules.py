@@ -291,7 +291,7 @@ def _kept_columns_fit(experiment: Experiment) -> Iterator[str]:
     for at, name in enumerate(keep):
         if name.casefold() in [other.casefold() for other in keep[:at]]:
             yield f"data.keep names {name!r} twice (case is ignored, as Spark does): name it once, or rename it"
-        if reserved(name):
+        if reserved(name, experiment.prediction.max_risk):
             yield f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"
 
 

@@ -155,7 +155,7 @@ _PIPELINE = (
         "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
     ),
     Stage(
-        "package", 10, "write the model in faster forms, check and time them", ("packaging",),
+        "package", 11, "write the model in faster forms, check and time them", ("packaging",),
         ("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),

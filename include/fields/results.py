@@ -93,6 +93,13 @@ class Prediction(Section):
         "the one that was the fastest on one thread when the model was packaged; torch-fp32: exactly what "
         "transformers computes from the model's folder. A model that is not a package has only torch-fp32.",
     )
+    max_risk: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="The model answers only where its error stays below this share, such as 0.05, with 95 % confidence "
+        "over the draw of the dev rows. Elsewhere it abstains: the label is empty, and the column abstained says why. "
+        "For more than two labels also a set of labels, for scores an interval, which miss the truth as rarely. Needs "
+        "a package. Also of the service.",
+    )
     escape_formulas: bool = Field(
         False,
         description="Write an apostrophe before each text in predictions.csv and scored.csv that begins with =, +, -, "

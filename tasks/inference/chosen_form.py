@@ -1,4 +1,4 @@
-"""The form of a package that computes on this machine: the fastest for a use, or the one that the experiment names."""
+"""The form of a package that computes on this machine, the fastest for a use or the one that is named; its guard."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from include.fields.results import FormName
 from include.stages import BadInput
 from tasks.inference.packaged_backends import Form, Use, fastest, file_of, obstacle, times_torch
 from tasks.inference.packaged_model import DESCRIPTION
+from tasks.scoring.risk import EVIDENCE, Guard
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,28 @@ def choose(folder: Path, use: Use, wanted: FormName = "auto") -> Form:
         f"{use}.form {wanted} of {folder} cannot be used, because {why}: write {choice}. The limits of what is "
         "offered are fields of the section packaging"
     )
+
+
+def guard_of(package: Path, form: str, max_risk: float | None) -> Guard | None:
+    """Return what a form of a package may answer with prediction.max_risk; None without it.
+
+    Raise BadInput if the package does not say what dev said of the form.
+    """
+    if max_risk is None:
+        return None
+    try:
+        return Guard.read(package, form, max_risk)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"prediction.max_risk needs {package / EVIDENCE} with the form {form} ({error!r:.200}): package the model "
+            "again and, if it is registered, register and promote it again, or remove prediction.max_risk"
+        ) from error
+
+
+def log_guard(guard: Guard | None, name: str) -> None:
+    """Log what a model may answer, or warn that its dev rows do not suffice."""
+    if guard is not None:
+        log.log(logging.INFO if guard.is_certified else logging.WARNING, "%s: %s", name, guard.says())
 
 
 def _obstacle(form: Form) -> str:

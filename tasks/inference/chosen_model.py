@@ -37,6 +37,7 @@ def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
     else:
         model = _champion(experiment, run, section)
     _check_texts(getattr(experiment, section).text2, model, section)
+    model.trained.guard(experiment.prediction)  # before rows are read
     return model
 
 

@@ -11,19 +11,25 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from include.answers import EXPLANATION, MODEL_VERSION, ROW
+from include.answers import ABSTAINED, EXPLANATION, LABEL, LABEL_SET, MODEL_VERSION, PREDICTION, ROW
 from include.fields.results import Prediction
 from include.text import is_blank
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.chosen_form import log_guard
 from tasks.inference.explanation import explanations
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict, probabilities
+from tasks.scoring.risk import Guard
 from tasks.sources.text_files import decoding_problem, nul_problem
 from tasks.staging import Staging, fetched
+
+#: The types of columns that may have no values.
+_TYPES = {ABSTAINED: pa.string(), LABEL_SET: pa.list_(pa.string())}
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Labeler:
     prediction: Prediction
     version: str = ""  # of the model, for the column MODEL_VERSION; "" for no such column
     explain: bool = False  # whether to add the column EXPLANATION
+    guard: Guard | None = None  # what it may answer; None: everything
 
     @classmethod
     def of(
@@ -48,7 +55,9 @@ class Labeler:
     ) -> Self:
         """Share a model with the workers."""
         address = staged.share(model.root, model.files())
-        return cls(model, address, model.head(), prediction, version, explain)
+        guard = model.guard(prediction)
+        log_guard(guard, version or model.form)
+        return cls(model, address, model.head(), prediction, version, explain, guard)
 
     def label(self, batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows with their answers, some thousand at a time. The columns `texts` have one text, or a pair."""
@@ -75,7 +84,7 @@ class Labeler:
         return _runner(self.model, self.address, self.prediction, self.head)
 
     def _answered(self, rows: pa.Table, logits: Array) -> pa.Table:
-        columns = answers(self.head, logits)
+        columns = answers(self.head, logits, self.guard)
         if self.version:
             columns[MODEL_VERSION] = pa.repeat(self.version, len(rows))
         for name, column in columns.items():  # the others keep what is noted of their types
@@ -98,10 +107,18 @@ def values(head: HeadSpec, logits: Array) -> Array:
     return logits.astype(np.float64) if head.kind == "regression" else probabilities(head.kind, logits)
 
 
-def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:
-    """Return the columns of answers for logits, [n, outputs]."""
-    predicted, probabilities = predict(head.kind, logits, head.thresholds)
-    return answer_columns(head.kind, head.label_names, predicted, probabilities)
+def answers(head: HeadSpec, logits: Array, guard: Guard | None = None) -> dict[str, Array | pa.Array]:
+    """Return the columns of answers for logits, [n, outputs]. Where a guard abstains, prediction and label are null."""
+    predicted, chances = predict(head.kind, logits, head.thresholds)
+    columns = answer_columns(head.kind, head.label_names, predicted, chances)
+    if guard is None:
+        return columns
+    added = guard.columns(predicted if chances is None else chances)
+    if ABSTAINED in added:
+        is_answered = pa.array([reason is None for reason in added[ABSTAINED]])
+        for name in (PREDICTION, LABEL):
+            columns[name] = pc.if_else(is_answered, pa.array(columns[name]), None)
+    return {**columns, **{name: pa.array(column, _TYPES.get(name)) for name, column in added.items()}}
 
 
 @lru_cache(maxsize=1)  # a worker works on several pieces

@@ -1,8 +1,8 @@
 """A model from the folder of a package, in one of the package's forms. It is MLflow's python_function of the package.
 
-This file, packaged_backends.py and some modules of tasks/encoder are saved with every package, in the same folders, so
-they import nothing else of the project, and one another by relative names. They need numpy, pandas and tokenizers, and
-the library of the form: onnxruntime, openvino, or torch and transformers.
+This file, packaged_backends.py and some modules of tasks/encoder and tasks/scoring are saved with every package, in the
+same folders, so they import nothing else of the project, and one another by relative names. They need numpy, pandas and
+tokenizers, and the library of the form: onnxruntime, openvino, or torch and transformers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tokenizers import Encoding, Tokenizer
 
 from ..encoder.cleaning import clean_all  # noqa: TID252 - the copies keep their folders
 from ..encoder.windows import pool, split  # noqa: TID252
+from ..scoring.risk import Guard  # noqa: TID252
 from .packaged_backends import MODEL, TransformersBackend, backend_of, file_of
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ class PackagedModel:
     """A model that labels text, in a form that package.json offers; "" for the one that it names as served.
 
     Calls from as many threads as there are streams compute at the same time. The threads are those of each call in
-    onnxruntime or OpenVINO, 0 for their choice. `torch` loads the form of PyTorch.
+    onnxruntime or OpenVINO, 0 for their choice. `torch` loads the form of PyTorch. `guard` says what it may answer;
+    None: everything.
     """
 
     def __init__(
         self, folder: Path, form: str = "", threads: int = 0, torch: OpenTorch | None = None, streams: int = 1
     ) -> None:
+        self.guard: Guard | None = None
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         self.columns: list[str] = described["columns"]
         self.kind: str = described["kind"]
@@ -68,15 +71,25 @@ class PackagedModel:
         """Turn logits or scores, [rows, outputs], into lists with a value for each row.
 
         These are `label` or, for a multi-label task, the list `labels`, and `probabilities`, float64 [labels], in the
-        order of package.json; or `score`.
+        order of package.json; or `score`. With a guard its columns follow, and `label` is None where it abstains.
         """
+        found: dict[str, list[Any]]
         if self.kind == "regression":
-            return {"score": logits[:, 0].astype(np.float64).tolist()}
-        chances = self.probabilities(logits)
+            values = logits[:, 0].astype(np.float64)
+            found = {"score": values.tolist()}
+        else:
+            values = self.probabilities(logits)
+            found = {**self._labels(values), "probabilities": list(values)}
+        added = self.guard.columns(values) if self.guard else {}
+        if "abstained" in added:
+            answers = zip(found["label"], added["abstained"], strict=True)
+            found["label"] = [None if reason else label for label, reason in answers]
+        return found | added
+
+    def _labels(self, chances: Array) -> dict[str, list[Any]]:
         if self.kind == "multilabel":
-            chosen = [[self.labels[label] for label in np.flatnonzero(row >= self.thresholds)] for row in chances]
-            return {"labels": chosen, "probabilities": list(chances)}
-        return {"label": [self.labels[number] for number in chances.argmax(1)], "probabilities": list(chances)}
+            return {"labels": [[self.labels[at] for at in np.flatnonzero(row >= self.thresholds)] for row in chances]}
+        return {"label": [self.labels[number] for number in chances.argmax(1)]}
 
     def probabilities(self, logits: Array) -> Array:
         """Turn logits into the probabilities of all labels, float64 [rows, labels]."""
@@ -156,8 +169,16 @@ def _open_form(
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> PackagedModel:
-    """Load a package for MLflow, which finds this function by its name. `model_config` may choose another form."""
-    return PackagedModel(Path(path), (model_config or {}).get("form", ""))
+    """Load a package for MLflow, which finds this function by its name.
+
+    `model_config` may choose another form, and a `max_risk` that the model must keep below.
+    """
+    wanted, folder = model_config or {}, Path(path)
+    model = PackagedModel(folder, wanted.get("form", ""))
+    if max_risk := wanted.get("max_risk"):
+        served = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["served"]
+        model.guard = Guard.read(folder, wanted.get("form") or served, float(max_risk))
+    return model
 
 
 def _texts(data: pd.DataFrame, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from include.answers import ABSTAINED
+from tasks.scoring.risk import Guard
 from tasks.staging import below, repeating, whole_file
 from tasks.workers import Workers
 
@@ -60,6 +62,14 @@ def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
         writer.write_table(first)
         for table in tables:
             writer.write_table(table)
+
+
+def answered(files: Iterable[Path], guard: Guard | None) -> dict[str, int]:
+    """Count the labeled rows of files where a guard does not abstain; nothing if it never does."""
+    if guard is None or not guard.abstains:
+        return {}
+    batches = (batch for file in files for batch in pq.ParquetFile(file).iter_batches(columns=[ABSTAINED]))
+    return {"answered": sum(batch.column(0).null_count for batch in batches)}
 
 
 def progress(done: Callable[[], int], parts: int, seconds: float = 5) -> AbstractContextManager[None]:

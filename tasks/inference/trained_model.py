@@ -12,10 +12,11 @@ from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.encoder.spec import HeadSpec, described_head, read_values
-from tasks.inference.chosen_form import choose
+from tasks.inference.chosen_form import choose, guard_of
 from tasks.inference.packaged_backends import MODEL, Form, backend_of, file_of
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Backend
+from tasks.scoring.risk import Guard
 
 if TYPE_CHECKING:
     from tasks.encoder.models import Classifier
@@ -78,6 +79,10 @@ class TrainedModel:
             return read_head(folder)
         longest = json.loads((self.root / DESCRIPTION).read_bytes())["max_length"]
         return described_head(folder, read_values(folder)).spec(longest)
+
+    def guard(self, prediction: Prediction) -> Guard | None:
+        """Return what it may answer with prediction.max_risk; None without it. Raise BadInput if it is no package."""
+        return guard_of(Path(self.folder).parent, self.form, prediction.max_risk)
 
     def open(self, threads: int, streams: int = 1, longest: int = 0) -> Backend:
         """Load the form, with a number of CPU threads for each of the calls that compute at a time, its streams.

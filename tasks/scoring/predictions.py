@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 from scipy.special import expit, softmax
 
-from include.answers import LABEL, PREDICTION, PROBABILITY, probability_columns
+from include.answers import LABEL, LABEL_SET, PREDICTION, PROBABILITY, probability_columns
 from include.glue import Kind, Task
 from tasks.sources.values import cells, is_text
 
@@ -114,7 +114,7 @@ def sheet(table: pa.Table, separator: str, escape: bool = False) -> pa.Table:
     """
     for place, field in enumerate(table.schema):
         column = table.column(place)
-        is_set = field.name in (PREDICTION, "label") and field.type == pa.list_(pa.string())
+        is_set = field.name in (PREDICTION, LABEL_SET, "label") and field.type == pa.list_(pa.string())
         column = pc.binary_join(column, separator) if is_set else cells(column)
         if escape and is_text(column.type):
             column = pc.replace_substring_regex(column, *_FORMULA)

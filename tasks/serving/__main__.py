@@ -97,16 +97,14 @@ def _check_address(host: str, port: int) -> None:
 
 
 async def _load(service: Service, experiment: Experiment, home: Path) -> None:
-    serving = experiment.serving
+    serving, max_risk = experiment.serving, experiment.prediction.max_risk
     if serving.model:
-        folder = user_folder(serving.model)
-        await service.use(
-            await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, serving.threads, serving.form)
-        )
+        folder, opened = user_folder(serving.model), (serving.threads, serving.form, max_risk)
+        await service.use(await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, *opened))
     else:
         run = Run(home / "runs/serve")
         registry = await asyncio.to_thread(Registry.of, experiment, run)  # importing MLflow takes seconds
-        await AliasWatch(service, registry, run.store).watch()
+        await AliasWatch(service, registry, run.store, max_risk).watch()
 
 
 def _token() -> str:

@@ -38,8 +38,10 @@ class AliasWatch:
     look is the next try.
     """
 
-    def __init__(self, service: Service, registry: Registry, store: ArtifactStore) -> None:
-        self._service, self._registry, self._store = service, registry, store
+    def __init__(
+        self, service: Service, registry: Registry, store: ArtifactStore, max_risk: float | None = None
+    ) -> None:
+        self._service, self._registry, self._store, self._max_risk = service, registry, store, max_risk
         self._seen: dict[str, str] = {}
         self._refused: dict[str, Refused] = {}
         self._told = ""
@@ -107,7 +109,7 @@ class AliasWatch:
         if package is None:
             raise BadInput(f"{version} has no package: retrain, or register the run again after the stage package")
         serving = self._service.serving
-        return open_model(package.path, version.model, version.number, serving.threads, serving.form)
+        return open_model(package.path, version.model, version.number, serving.threads, serving.form, self._max_risk)
 
     def _tell(self, message: str) -> None:
         if message != self._told:

@@ -74,11 +74,15 @@ _FALLS = {
 _WORD = _object({"word": _STRING, "contribution": _FALLS}, text={"type": "integer", "enum": [1, 2]})
 _RESULT = _object(
     {},
-    label=_STRING,
+    label={"type": ["string", "null"]},
     labels={"type": "array", "items": _STRING},
     probabilities={"type": "object", "additionalProperties": _NUMBER},
     score=_NUMBER,
     explanation={"type": "array", "items": _WORD},
+    abstained={"type": ["string", "null"]},
+    label_set={"type": "array", "items": _STRING},
+    low=_NUMBER,
+    high=_NUMBER,
 )
 _NAMED = _object({"name": _STRING, "version": _STRING})
 QUERY_RESPONSES = _responses(
@@ -94,7 +98,7 @@ _OUTPUTS = [
 _TENSOR = _object(
     {"name": _STRING, "datatype": _STRING, "shape": {"type": "array", "items": {"type": "integer"}}},
     parameters={"type": "object"},
-    data={"type": "array", "items": _NUMBER},
+    data={"type": "array", "items": {"type": ["number", "string"]}},
 )
 _OF_TENSORS = {"type": "array", "items": _TENSOR}
 INFER_RESPONSES = _responses(

@@ -51,14 +51,18 @@ def config(model: ServedModel) -> dict[str, Any]:
 
 
 def _outputs(package: PackagedModel) -> list[Tensor]:
-    if package.kind == "regression":
-        return [{"name": "score", "datatype": "FP32", "shape": [-1]}]
     labels, every = {"parameters": {"labels": json.dumps(package.labels)}}, [-1, package.outputs]
-    name, shape = ("labels", every) if package.kind == "multilabel" else ("label", [-1])
-    return [
-        {"name": name, "datatype": "INT64", "shape": shape, **labels},
-        {"name": "probabilities", "datatype": "FP32", "shape": every, **labels},
-    ]
+    known: dict[str, Tensor] = {
+        "score": {"datatype": "FP32", "shape": [-1]},
+        "label": {"datatype": "INT64", "shape": [-1], **labels},
+        "labels": {"datatype": "INT64", "shape": every, **labels},
+        "probabilities": {"datatype": "FP32", "shape": every, **labels},
+        "abstained": {"datatype": "BYTES", "shape": [-1]},
+        "label_set": {"datatype": "INT64", "shape": every, **labels},
+        "low": {"datatype": "FP32", "shape": [-1]},
+        "high": {"datatype": "FP32", "shape": [-1]},
+    }
+    return [{"name": name, **known[name]} for name in package.answers(np.zeros((1, package.outputs)))]
 
 
 def read(body: Body, model: ServedModel) -> Asked:
@@ -164,8 +168,8 @@ def _written(answers: Answers, name: str, wanted: list[tuple[Tensor, bool]]) -> 
         array = _array(output, answers)
         tensor = {**output, "shape": list(array.shape)}
         if is_binary:
-            binary.append(array.tobytes())
-            tensor["parameters"] = {**output.get("parameters", {}), "binary_data_size": array.nbytes}
+            binary.append(_bytes(array))
+            tensor["parameters"] = {**output.get("parameters", {}), "binary_data_size": len(binary[-1])}
         else:
             tensor["data"] = array.ravel().tolist()
         made.append(tensor)
@@ -181,7 +185,17 @@ def _array(output: Tensor, answers: Answers) -> Array:
     labels = answers.model.package.labels
     values: list[Any] = answers.columns[output["name"]]
     if output["name"] == "label":
-        values = [labels.index(label) for label in values]
-    if output["name"] == "labels":
+        values = [-1 if label is None else labels.index(label) for label in values]
+    if output["name"] in ("labels", "label_set"):
         values = [[int(label in row) for label in labels] for row in values]
-    return np.array(values, _NUMBERS[output["datatype"]])
+    if output["name"] == "abstained":
+        values = [reason or "" for reason in values]
+    return np.array(values, _NUMBERS.get(output["datatype"], object))
+
+
+def _bytes(array: Array) -> bytes:
+    """Return the binary data of a tensor: each text has its number of bytes before it, in four bytes."""
+    if array.dtype != object:
+        return array.tobytes()
+    texts = [text.encode() for text in array.tolist()]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)

@@ -36,6 +36,7 @@ class Metrics:
         self.waiting = Gauge("spark_bert_waiting_tokens", "Tokens that wait", registry=registry)
         self.refusals = counter("spark_bert_refusals", "Requests without an answer", ["reason"])
         self.answers = counter("spark_bert_answers", "Answers, one for each text", ["version", "label"])
+        self.abstained = counter("spark_bert_abstained", "Texts without a label, because of max_risk", ["version"])
         compared = "Answers of the challenger that are compared with the champion's"
         self.shadows = counter("spark_bert_shadow_answers", compared, ["version", "outcome"])
         self.model = Gauge(
@@ -58,7 +59,7 @@ class Metrics:
         """Count the time of a request, and the labels of its answers. Scores have no labels."""
         self.models.labels(version).observe(seconds)
         for label in chain(answers.get("label", ()), *answers.get("labels", ())):
-            self.answers.labels(version, label).inc()
+            (self.abstained.labels(version) if label is None else self.answers.labels(version, label)).inc()
 
     def success(self, version: str) -> dict[str, int]:
         """Return how many requests a version has computed, and in how many nanoseconds, in Triton's format."""

@@ -15,7 +15,7 @@ from include.fields.results import FormName
 from include.stages import BadInput
 from tasks.encoder.spec import described_head, read_values
 from tasks.inference.capacity import Capacity
-from tasks.inference.chosen_form import choose
+from tasks.inference.chosen_form import choose, guard_of, log_guard
 from tasks.inference.examples import EXAMPLES, check_examples
 from tasks.inference.packaged_backends import MODEL, padded_length
 from tasks.inference.packaged_model import DESCRIPTION, PackagedModel
@@ -64,7 +64,9 @@ def _cores_of_quota() -> int:
     return os.cpu_count() or 1
 
 
-def open_model(folder: Path, name: str, version: str, threads: int, wanted: FormName = "auto") -> ServedModel:
+def open_model(
+    folder: Path, name: str, version: str, threads: int, wanted: FormName = "auto", max_risk: float | None = None
+) -> ServedModel:
     """Load the wanted form of a package, or the fastest for a service, and check its answers to the examples.
 
     It is called from `threads_of(threads)` threads, and computes each call in one.
@@ -79,6 +81,8 @@ def open_model(folder: Path, name: str, version: str, threads: int, wanted: Form
     try:
         form = str(choose(folder, "serving", wanted)["name"])
         package = PackagedModel(folder, form, 1, _in_torch, threads_of(threads))
+        package.guard = guard_of(folder, form, max_risk)
+        log_guard(package.guard, f"version {version}")
         _check_head(package, folder / MODEL)
         check_examples(package, form, folder)
     except BadInput:

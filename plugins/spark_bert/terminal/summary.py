@@ -84,10 +84,16 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "verdict", "passed" if results["gate"]["passed"] else "not passed"
     if "package" in results:
         yield "package", _packaged(results["package"])
-    if form := results.get("predict", {}).get("form", ""):
-        yield "predicted", form if form == _EXACT else f"with {form}, {_INEXACT}"
+    yield from _forms(results.get("predict", {}))
     if "track" in results:
         yield "MLflow", _tracked(results["track"])
+
+
+def _forms(predict: Result) -> Iterator[tuple[str, str]]:
+    if form := predict.get("form", ""):
+        yield "predicted", form if form == _EXACT else f"with {form}, {_INEXACT}"
+    if risk := predict.get("risk", ""):
+        yield "risk", risk
 
 
 def _simpler_winner(run: Run, record: Mapping[str, Any]) -> str:
@@ -185,7 +191,8 @@ def _packaged(result: Result) -> str:
 def _predicted(result: Result) -> str:
     if not result["rows"]:
         return "nothing, because there is no test file"
-    return f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows per second"
+    share = f", {result['answered'] / result['rows']:.1%} of them answered" if "answered" in result else ""
+    return f"{result['rows']:,} rows{share}, {result['rows_per_second']:,.0f} rows per second"
 
 
 def _tracked(result: Result) -> str:

@@ -67,6 +67,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     """Score the table. The result has the numbers of rows, and of those set aside by reason."""
     import pyarrow.parquet as pq
 
+    from tasks.inference.parts import answered
     from tasks.stages.labeling.score.files import score_parts, write_files
     from tasks.stages.labeling.score.table import Counts, read_table
 
@@ -84,4 +85,6 @@ def run(context: Context, plan: Plan) -> Outcome:
     result: dict[str, Any] = {"rows_in": counts.rows_in, "rows": written, "aside": counts.aside}
     result |= {"reasons": counts.reasons, "model_version": plan.model.version, "form": plan.model.trained.form}
     result |= {"table_version": plan.version} if plan.version else {}
+    guard = plan.model.trained.guard(experiment.prediction)
+    result |= answered([context.output / files["parquet"]], guard) | ({} if guard is None else {"risk": guard.says()})
     return Outcome(result | {"files": files})

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from include.answers import EXPLANATION, LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
+from include.answers import EXPLANATION, LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, RISK, probability_columns
 from include.artifacts import sha256, sync, write_json
 from include.experiment import Experiment
 from include.fields.labeling import Scoring
@@ -73,10 +73,10 @@ def table_digest(files: Sequence[Path]) -> str:
 def read_table(experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
     """Write the folder `table` of the checkpoints with a single rename."""
     scoring, head = experiment.scoring, model.trained.head()
+    more = (*((EXPLANATION,) if scoring.explain else ()), *(RISK if experiment.prediction.max_risk else ()))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         try:
-            more = (EXPLANATION,) if scoring.explain else ()
             counts = take_in(_chunks(experiment, folder / "read"), scoring.texts, head, folder / "table", more)
         finally:  # a file that is still being copied is also malformed
             if (files := scored_files(scoring)) and table_digest(files) != digest:

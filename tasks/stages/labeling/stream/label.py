@@ -85,8 +85,11 @@ class LabelRows:
     def _tally(self, table: pa.Table) -> Tally:
         head = self.labeler.head
         labels = table[LABEL if head.kind == "classification" else PREDICTION].to_pylist()
+        probabilities = [table[name].to_numpy() for name in probability_columns(head.label_names)]
+        if None in labels:  # drift is that of the rows, whether they are answered or not
+            likely = [head.label_names[at] for at in np.argmax(probabilities, axis=0)]
+            labels = [label or other for label, other in zip(labels, likely, strict=True)]
         cleaned = [clean_all(table[name].to_pylist(), head.cleaning) for name in self.texts]
         profile = Profile.of(head.kind, list(zip(*cleaned, strict=True)), labels)
-        probabilities = [table[name].to_numpy() for name in probability_columns(head.label_names)]
         confidence = float(np.max(probabilities, axis=0).sum()) if probabilities else None
         return Tally(self.batch, self.labeler.version, profile, confidence)

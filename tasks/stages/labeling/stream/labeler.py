@@ -21,6 +21,7 @@ from include.runs import Run
 from include.stages import BadInput, StageError, Transient
 from tasks.inference.chosen_model import Model, chosen, state_of
 from tasks.inference.labeler import Labeler
+from tasks.inference.parts import answered
 from tasks.scoring.drift import Tally
 from tasks.spark import keep_workers, place
 from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches, close_windows
@@ -111,6 +112,7 @@ class BatchLabeler:
                 "model": model.trained.folder, "rows_in": labeled + aside, "rows": labeled, "aside": aside,
                 "reasons": tally.reasons,
             }  # fmt: skip
+            manifest |= answered(folder.glob("part-*.parquet"), self._shared(model).guard)
             write_json(folder / TALLY, tally.as_json())
             self._batches.commit(folder, manifest)
         self.heartbeat.committed(number, labeled, aside, model.version)

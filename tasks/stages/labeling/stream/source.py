@@ -23,7 +23,7 @@ from tasks.streaming.kafka import KafkaSource, open_topic
 log = logging.getLogger(__name__)
 
 
-def check_source(streaming: Streaming) -> None:
+def check_source(streaming: Streaming, max_risk: float | None = None) -> None:
     """Raise BadInput if the experiment does not say where the rows come from, or if two columns would have one name."""
     needed = ("folder",) if streaming.source == "files" else ("brokers", "topic")
     for name in needed:
@@ -32,7 +32,7 @@ def check_source(streaming: Streaming) -> None:
     if streaming.source == "files" and not user_path(streaming.folder).is_dir():
         raise BadInput(f"there is no folder {user_path(streaming.folder)}: make it, or correct streaming.folder")
     for name in streaming.texts:  # Spark ignores the case of names
-        if name.casefold() in (*COLUMNS, MODEL_VERSION, "batch") or reserved(name):
+        if name.casefold() in (*COLUMNS, MODEL_VERSION, "batch") or reserved(name, max_risk):
             raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
     if streaming.text.casefold() == streaming.text2.casefold():
         raise BadInput(f"streaming.text and streaming.text2 are both {streaming.text!r}: name two columns")

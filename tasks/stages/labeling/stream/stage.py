@@ -22,7 +22,7 @@ def plan(experiment: Experiment, run: Run) -> str:
     """Return a text that never comes again: more rows may have come since the stage ended in this run."""
     from tasks.stages.labeling.stream.source import check_source
 
-    check_source(experiment.streaming)
+    check_source(experiment.streaming, experiment.prediction.max_risk)
     return uuid.uuid4().hex
 
 
@@ -50,12 +50,14 @@ def _result(run: str, folder: Path) -> dict[str, Any]:
 
     batches = [manifest for manifest in Batches(folder).after(-1) if manifest["run"] == run]
     reasons: Counter[str] = sum((Counter(one["reasons"]) for one in batches), Counter())
+    abstains = any("answered" in one for one in batches)
     windows = [window for window in closed(folder) if window["run"] == run]
     return {
         "stream": folder.name,
         "folder": str(folder),
         "batches": len(batches),
         **{name: sum(one[name] for one in batches) for name in ("rows_in", "rows", "aside")},
+        **({"answered": sum(one.get("answered", one["rows"]) for one in batches)} if abstains else {}),
         "reasons": dict(reasons),
         "model_versions": sorted({one["model_version"] for one in batches}),
         "windows": len(windows),

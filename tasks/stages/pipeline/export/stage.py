@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from include.answers import PREDICTION, probability_columns
 from include.artifacts import Artifact, sha256, write_json
 from include.experiment import Experiment
 from include.glue import SUBMISSION_TASKS, TASKS, Task
@@ -45,11 +48,20 @@ class Member:
         """Return its predictions as a file for GLUE."""
         self._whole_test()
         test = pq.read_table(self.validate.path / "test.parquet", columns=["row"])
-        predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", "prediction"])
-        values = predicted["prediction"]
+        more = probability_columns(self.task.label_names) if self.abstained else []
+        predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", PREDICTION, *more])
+        values = predicted[PREDICTION]
         if self.task.kind == "multilabel":
             values = pc.binary_join(values, self.task.separator)
+        if self.abstained:
+            values = pc.if_else(pc.is_valid(values), values, most_probable(predicted, self.task))
         return from_predictions(self.task, *(column.to_numpy() for column in (test["row"], predicted["row"], values)))
+
+    @property
+    def abstained(self) -> int:
+        """The number of rows for which prediction.max_risk allows no answer."""
+        result = self.predict.manifest.result
+        return int(result["rows"] - result["answered"]) if "answered" in result else 0
 
     def _whole_test(self) -> None:
         """Raise BadInput if validate has quarantined a test row: GLUE requires a prediction for every row."""
@@ -62,6 +74,12 @@ class Member:
                 f"{aside['file']} line {aside['line']} was quarantined ({aside['reason']}), but GLUE requires a "
                 f"prediction for every row of {self.task.name}'s test file: correct the line and run validate again"
             )
+
+
+def most_probable(predicted: pa.Table, task: Task) -> pa.Array:
+    """Return the class with the highest probability of each row."""
+    columns = [predicted[name].to_numpy() for name in probability_columns(task.label_names)]
+    return pa.array(np.argmax(columns, axis=0))
 
 
 def refuse_failed_gate(run: Run) -> None:
@@ -118,6 +136,12 @@ def run(context: Context, plan: Plan) -> Outcome:
     check_submission(context.output / ARCHIVE, sheets)
     entries = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
     warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
+    warnings += [
+        f"{file} has the most probable label also for {member.abstained} rows for which prediction.max_risk allows no "
+        "answer, because a submission has all rows"
+        for file, member in members.items()
+        if member.abstained
+    ]
     manifest = {"archive": ARCHIVE, "files": entries, "warnings": warnings, "sha256": sha256(context.output / ARCHIVE)}
     write_json(context.output / "submission.json", manifest)
     for warning in warnings:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from include.answers import SAME_SCORE
+from include.artifacts import write_json
 from include.fields.results import Packaging
 from include.glue import Task
 from tasks.encoder.batching import TokenTable
@@ -21,6 +22,7 @@ from tasks.inference.packaged_backends import computes, openvino_core
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
+from tasks.scoring import risk
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.pipeline.package.forms import FORMS, REFERENCE, Form, problem_of
 from tasks.stages.pipeline.package.timing import Speed, measure_speeds
@@ -46,7 +48,10 @@ def lacks(form: Form) -> str:
 def measure_forms(
     task: Task, dev: TokenTable, package: Path, problems: Mapping[str, str], limits: Packaging
 ) -> list[dict[str, Any]]:
-    """Let every form without a problem answer the dev rows, and return what package.json says of each form."""
+    """Let every form without a problem answer the dev rows, and return what package.json says of each form.
+
+    What they answered is also written, as the evidence for prediction.max_risk.
+    """
     models: dict[str, TrainedModel] = {}
     scored: dict[str, ScoredSplit] = {}
 
@@ -65,6 +70,8 @@ def measure_forms(
         reasons[form.name] = problems.get(form.name) or lacks(form) or try_it()
     found = {name: compare(split, scored[REFERENCE.name]) for name, split in scored.items()}
     speeds = measure_speeds(models, dev)
+    offered = [name for name, fidelity in found.items() if not fidelity.reasons(limits)]
+    write_json(package / risk.EVIDENCE, {name: evidence(scored[name]) for name in offered})
     return [
         _described(
             form,
@@ -116,6 +123,12 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
     metric, before = (scored.metrics()[scored.task.metric] for scored in (form, reference))
     changes = asdict(Changes.of(one, other))
     return Fidelity(**changes, agreement=float(same.mean()), metric=metric, metric_loss=round(before - metric, 9))
+
+
+def evidence(scored: ScoredSplit) -> dict[str, Any]:
+    """Return what the answers to labeled rows say of the risk of a form."""
+    task, answers = scored.task, scored.predicted if scored.task.kind == "regression" else scored.probabilities
+    return risk.count(task.kind, scored.labels, answers, task.score_range)
 
 
 def _described(

@@ -16,11 +16,12 @@ from include.glue import Task
 from tasks.encoder import cleaning, pooled_encoder, text_cnn, tfidf, windows
 from tasks.inference import packaged_backends, packaged_model
 from tasks.inference.packaged_backends import MODEL
+from tasks.scoring import risk
 from tasks.stages.pipeline.package.forms import Form
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
-_MODULES = (cleaning, windows, pooled_encoder, tfidf, text_cnn, packaged_model, packaged_backends)
+_MODULES = (cleaning, windows, pooled_encoder, tfidf, text_cnn, risk, packaged_model, packaged_backends)
 #: MLflow's client, with what it needs to read a registry that is a database.
 _MLFLOW = ("mlflow-skinny", "sqlalchemy", "alembic", "cryptography")
 _LIBRARIES = {
@@ -73,7 +74,7 @@ def _write_mlmodel(package: Path, task: Task, served: Form, train: str, code: st
         "python_function",
         loader_module=f"{code}.inference.packaged_model",
         code="code",
-        config={"form": served.name},
+        config={"form": served.name, "max_risk": None},
         env={"virtualenv": "python_env.yaml"},
         python_version=platform.python_version(),
     )

@@ -29,6 +29,7 @@ def run(context: Context) -> Outcome:
     """Write the predictions as Parquet, for programs, and as CSV, for people; nothing if there is no test split."""
     from tasks.encoder.batching import TokenTable
     from tasks.inference.labeler import Labeler
+    from tasks.inference.parts import answered
     from tasks.inference.trained_model import TrainedModel
     from tasks.scoring.predictions import write_csv
     from tasks.stages.pipeline.predict.label import predict
@@ -56,6 +57,8 @@ def run(context: Context) -> Outcome:
     write_csv(table, context.output / "predictions.csv", experiment.task.separator, escape)
     result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": parts}
     result["form"] = model.form
+    result |= answered([context.output / "predictions.parquet"], labeler.guard)
+    result |= {} if labeler.guard is None else {"risk": labeler.guard.says()}
     result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
     return Outcome(result | _summary(found, experiment.task))
 

@@ -27,12 +27,14 @@ from include.stages import BadInput, Transient
 from tasks.inference.labeler import answers
 from tasks.runner import run_stage
 from tasks.scoring.drift import PROFILE, Profile, Tally
+from tasks.scoring.risk import Guard
 from tasks.stages.labeling.stream import labeler
 from tasks.stages.labeling.stream.batches import Batches
 from tasks.stages.labeling.stream.label import LabelRows
 from tasks.stages.labeling.stream.source import remember
 from tests.tasks.stages.labeling.score.models import CLASSES, trained
 from tests.tasks.stages.labeling.score.test_score_stage import expected, texts
+from tests.tasks.stages.pipeline.package.packages import doubt, unchanged_package
 from tests.tasks.streaming.brokers import Brokers
 
 
@@ -86,6 +88,26 @@ def test_new_files_are_labeled_once(spark: SparkSession, model: Path, tmp_path: 
     predicted, probabilities = expected(model, [(text,) for text in rows])
     assert [row["prediction"] for row in found] == predicted
     np.testing.assert_allclose([row["probability:yes"] for row in found], probabilities[:, 1], atol=1e-5)
+
+
+def test_where_the_model_abstains_the_label_is_empty_and_drift_is_that_of_all_rows(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path
+) -> None:
+    rows, package = texts(40), tmp_path / "package"
+    write_csv(folder / "a.csv", rows)
+    package.mkdir()
+    unchanged_package(package, model, CLASSES)
+    confidence = expected(model, [(text,) for text in rows])[1].max(axis=1)
+    doubt(package, float(np.median(confidence)))
+    values = {"folder": str(folder), "model": str(package), "settle": 0}
+    wanted = build({"streaming": values, "prediction": {"max_risk": 0.05}}, "test")
+    result = run_stage("stream", wanted, Run(tmp_path / "runs/one")).manifest.result
+    least = Guard.read(package, "torch-fp32", 0.05).least
+    assert least and result["answered"] == (confidence >= least).sum() and 15 < result["answered"] < 35
+    for row in labeled(tmp_path):
+        assert (row["predicted_label"] is None) == (row["prediction"] is None) == (row["abstained"] is not None)
+    tally = Tally.from_json(json.loads((tmp_path / "streams/stream/batches/batch=0/_tally.json").read_text()))
+    assert set(tally.profile.labels) == {"no", "yes"} and tally.profile.labels.total() == len(rows)
 
 
 @pytest.mark.parametrize("point", ["before the rename", "after the rename", "before the windows"])

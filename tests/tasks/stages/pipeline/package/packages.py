@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from tasks.encoder.spec import THRESHOLDS, HeadSpec
 from tasks.inference.packaged_backends import USES
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
+from tasks.scoring.risk import EVIDENCE, count
 from tests.tasks.encoder.families import family
 from tests.tasks.encoder.samples import reviews, write_split
 
@@ -105,7 +107,7 @@ def packaged(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> Artifa
     return run_stage("package", experiment, run)
 
 
-def unchanged_package(folder: Path, model: Path) -> None:
+def unchanged_package(folder: Path, model: Path, spec: HeadSpec = CLASSES) -> None:
     """Write a package that offers the model as it is, and nothing else."""
     shutil.copytree(model, folder / "model")
     form = {"name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True}
@@ -114,7 +116,7 @@ def unchanged_package(folder: Path, model: Path) -> None:
         "served": "torch-fp32",
         "predicts": "torch-fp32",
         "columns": ["sentence"],
-        "labels": list(CLASSES.label_names),
+        "labels": list(spec.label_names),
         "max_length": 128,
     }
     said |= {"kind": "classification", "thresholds": [], "limits": {}}
@@ -130,3 +132,11 @@ def largest_difference(one: np.ndarray, other: np.ndarray) -> float:
     """Return the largest difference of two arrays of equal shape."""
     assert one.shape == other.shape
     return float(np.abs(one - other).max())
+
+
+def doubt(package: Path, least: float) -> None:
+    """Let dev say of every form of a classifier that it is right from a confidence on, and wrong below."""
+    confidence = np.concatenate([np.linspace(0.5, least, 2000, endpoint=False), np.linspace(least, 1, 2000)])
+    said = count("classification", (confidence >= least).astype(int), np.stack([1 - confidence, confidence], axis=1))
+    forms = json.loads((package / "package.json").read_text(encoding="utf-8"))["forms"]
+    write_json(package / EVIDENCE, {form["name"]: said for form in forms})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import logging
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -29,12 +31,13 @@ from tasks.inference.labeler import Labeler
 from tasks.inference.parts import progress
 from tasks.inference.trained_model import TrainedModel
 from tasks.spark import Executors
+from tasks.stages.pipeline.export.stage import Member
 from tasks.stages.pipeline.predict.label import predict
 from tasks.stages.pipeline.predict.stage import run
 from tasks.staging import Staging
 from tasks.workers import ThisProcess, Workers
 from tests.tasks.contexts import surroundings
-from tests.tasks.stages.pipeline.package.packages import unchanged_package
+from tests.tasks.stages.pipeline.package.packages import doubt, unchanged_package
 
 ROWS = 300
 
@@ -190,6 +193,36 @@ def test_executors_write_the_same_files_as_one_process(
         results.append({name: value for name, value in result.items() if name != "rows_per_second"})
         files.append({file.name: file.read_bytes() for file in (tmp_path / engine).iterdir()})
     assert results[0] == results[1] and len(files[0]) == 2 and files[0] == files[1]
+
+
+def test_a_submission_is_complete_where_the_model_abstains(
+    classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+) -> None:
+    package, output, validate = tmp_path / "package", tmp_path / "out", tmp_path / "validate"
+    shutil.copytree(classifier, package)
+    doubt(package, 0.7)
+    wanted = experiment("SST-2", max_risk=0.05)
+    inputs = {"package": artifact(package, "package"), "preprocess": artifact(split.parent, "preprocess")}
+    output.mkdir()
+    outcome = run(surroundings(wanted, Run(tmp_path / "runs/one"), inputs, output))
+    table = pq.read_table(output / "predictions.parquet")
+    answered = table["abstained"].null_count
+    assert (
+        0
+        < answered
+        == outcome.result["answered"]
+        < ROWS
+        == sum(outcome.result["label_counts"].values()) + (table["predicted_label"].null_count)
+    )
+    assert [row["predicted_label"] for row in read_csv(output / "predictions.csv")].count("") == ROWS - answered
+    validate.mkdir()
+    (validate / "quarantine.jsonl").touch()
+    pq.write_table(table.select(["row"]), validate / "test.parquet")
+    done = artifact(output, "predict")
+    done = replace(done, manifest=replace(done.manifest, result=outcome.result))
+    member = Member("", wanted.task, artifact(validate, "validate"), done)
+    positive = table["probability:positive"].to_numpy() > table["probability:negative"].to_numpy()
+    assert member.sheet().values == positive.astype(int).astype(str).tolist() and member.abstained == ROWS - answered
 
 
 AWKWARD = ['a, "b"', "line\nend", "007", "", "好😀", "=1+1"]
