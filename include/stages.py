@@ -215,7 +215,7 @@ _OF_TRIALS = tuple(
     dict.fromkeys(name for stage in _PIPELINE if stage.name in (*TRIED, "evaluate", "gate") for name in stage.reads)
 )
 _STUDIES = (
-    Stage("study", 3, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
+    Stage("study", 4, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
     Stage(
         "leaderboard", 2, "compare the models of all finished runs in one table per task",
         records="all", limits=_REPORT,

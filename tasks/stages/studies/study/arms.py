@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
+from include.experiment import Experiment
+from include.glue import Task
 from include.runs import ARM, Run
 from include.stages import BadInput
 
@@ -32,7 +34,9 @@ class Arm:
     """A trained and evaluated run of a study, with its training.json and what the study shows of its metrics.json."""
 
     metadata: ArmMetadata
+    task: Task
     keys: dict[str, str]
+    predictions: Path  # of the dev rows
     training: dict[str, Any]
     summary: dict[str, Any]
 
@@ -81,7 +85,9 @@ def _read(runs: Path, metadata: ArmMetadata) -> Arm:
     training = json.loads((train.path / "training.json").read_text(encoding="utf-8"))
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
     keys = {"train": train.manifest.key, "evaluate": evaluate.manifest.key}
-    return Arm(metadata, keys, training, {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
+    summary = {name: summary[name] for name in ("metric", "metrics", "interval", "rows")}
+    task = Experiment.model_validate(run.record()["experiment"]).task
+    return Arm(metadata, task, keys, evaluate.path / "predictions.parquet", training, summary)
 
 
 def by_configuration(arms: list[Arm], order: list[str]) -> Iterator[tuple[str, list[Arm]]]:

@@ -22,6 +22,7 @@ REMARK = (
 )
 #: The costs in the order of their columns: title and format.
 _COSTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "steps": ("steps", "{:,.0f}".format),
     "rows_per_second": ("rows/s", "{:,.0f}".format),
     "memory": ("memory", in_bytes),
     "wire": ("wire per step", in_bytes),
@@ -63,21 +64,36 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 
 def _titles(summary: Mapping[str, Any]) -> list[str]:
-    return ["seeds", summary["metric"], "95 % interval", *(title for title, _ in _COSTS.values())]
+    titles = ["seeds", summary["metric"], "95 % interval", "difference", *(title for title, _ in _COSTS.values())]
+    return [*titles, *(["papers"] if _has_claims(summary) else [])]
+
+
+def _has_claims(summary: Mapping[str, Any]) -> bool:
+    return any(row["papers"] for row in summary["rows"])
 
 
 def _cells(row: Row, summary: Mapping[str, Any]) -> list[Cell]:
     changes = {name: _percent(share) for name, share in row["relative"].items()}
-    changes["metric"] = or_dash(row["relative"]["metric"], "{:+.4f}".format)
-    if row["configuration"] == summary["reference"]:
+    if is_reference := row["configuration"] == summary["reference"]:
         changes = dict.fromkeys(changes, "")
     interval = Cell(DASH)
     if row["interval"] is not None:
         low, high = row["interval"]
         interval = Cell(f"{low:.4f} to {high:.4f}", f"over {row['interval_over']}")
-    metric = Cell(or_dash(row["metric"], "{:.4f}".format), changes["metric"])
+    each = ", ".join(or_dash(value, "{:.4f}".format) for value in row["values"])
+    metric = Cell(or_dash(row["metric"], "{:.4f}".format), each if len(row["values"]) > 1 else "")
+    difference = Cell("") if is_reference else _difference(row)
     costs = [Cell(or_dash(row[name], write), changes[name]) for name, (_, write) in _COSTS.items()]
-    return [Cell(", ".join(map(str, row["seeds"]))), metric, interval, *costs]
+    claims = [Cell(row["papers"])] if _has_claims(summary) else []
+    return [Cell(", ".join(map(str, row["seeds"]))), metric, interval, difference, *costs, *claims]
+
+
+def _difference(row: Row) -> Cell:
+    found, value = row["difference"], or_dash(row["relative"]["metric"], "{:+.4f}".format)
+    if not found or found["interval"] is None:
+        return Cell(value)
+    low, high = found["interval"]
+    return Cell(value, f"{low:+.4f} to {high:+.4f}, p = {found['p']:.3f}")
 
 
 def _table_5(summary: Mapping[str, Any]) -> list[list[str]]:

@@ -46,7 +46,9 @@ def test_the_command_line_writes_the_study(table_5: Path, capsys: pytest.Capture
     assert html.count("data:image/png;base64,") == 2 and not re.search(r'(src|href)="(?!data:)', html)
     assert set(result["files"].values()) <= names
     markdown = (folder / "study.md").read_text()
-    assert "| full | 1 | 0.9200 (+0.0200) | 0.9000 to 0.9400 (over dev rows) | 128 (+28.0 %) |" in markdown
+    assert (
+        "| full | 1 | 0.9200 | 0.9000 to 0.9400 (over dev rows) | +0.0200 | 50 (+0.0 %) | 128 (+28.0 %) |" in markdown
+    )
     assert "| full | 92.7 % | +37.2 % | -58.3 % | 92.0 % | +28.0 % | -4.0 % |" in markdown
     assert len({line.count(" | ") for line in markdown.splitlines() if "over dev rows" in line}) == 1
 
@@ -71,11 +73,22 @@ def test_what_stands_in_the_records_is_escaped(tmp_path: Path) -> None:
     assert r"\<script\>alert('1 & 2')\</script\> \| \*x\*" in markdown and "<b>" not in markdown
 
 
+def test_differences_have_intervals_and_claims_stand_next_to_them(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        arm(tmp_path, "default", seed, right=[row % 4 > 0 for row in range(400)])
+        arm(tmp_path, "domain-pretraining", seed, right=[row % 10 > 0 for row in range(400)])
+    markdown = (study(tmp_path).path / "study.md").read_text()
+    (row,) = (line for line in markdown.splitlines() if line.startswith("| domain-pretraining"))
+    assert re.search(r"0\.9000 \(0\.9000, 0\.9000\) .* \+0\.1500 \(\+0\.\d+ to \+0\.\d+, p = 0\.\d+\)", row)
+    assert row.endswith("| SST-2 0.9040 to 0.9090, of 10,000 rows |")
+    assert markdown.count("| papers |") == 1
+
+
 def test_missing_figures_are_dashes(tmp_path: Path) -> None:
     arm(tmp_path, "topk", accuracy=None, rows_per_second=None, bytes={}, seconds=None, memory=None)
     folder = study(tmp_path).path
     assert not (folder / "metric.png").exists() and not (folder / "tradeoff.png").exists()
-    assert "| topk | 1 | — | — | — | — | — | — |" in (folder / "study.md").read_text()
+    assert "| topk | 1 | — | — |  | 50 | — | — | — | — |" in (folder / "study.md").read_text()
     html = (folder / "report.html").read_text()
     assert "the first configuration, because the study has no <em>base</em>" in html
 

@@ -29,7 +29,7 @@ def test_means_over_seeds_beside_base(tmp_path: Path) -> None:
     assert (summary["metric"], summary["task"], summary["reference"]) == ("accuracy", "SST-2", "base")
     assert rows["full"]["seeds"] == [1, 2]
     assert [rows["full"][key] for key in ("metric", "rows_per_second", "wire")] == pytest.approx([0.92, 125, 4e5])
-    relative = {"metric": 0.02, "rows_per_second": 0.25, "memory": -0.2, "wire": -0.8, "seconds": 0.0}
+    relative = {"metric": 0.02, "steps": 0.0, "rows_per_second": 0.25, "memory": -0.2, "wire": -0.8, "seconds": 0.0}
     assert rows["full"]["relative"] == pytest.approx(relative)
 
 
@@ -57,6 +57,22 @@ def test_a_figure_that_was_not_measured_is_none(tmp_path: Path) -> None:
     assert rows["full"]["relative"]["memory"] == 0
     assert [rows["full"]["relative"][key] for key in ("metric", "rows_per_second", "wire", "seconds")] == [None] * 4
     assert rows["base"]["wire"] == 0 and rows["base"]["relative"]["wire"] is None
+
+
+def test_the_difference_is_tested_over_dev_rows_and_seeds(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        arm(tmp_path, "default", seed, right=[row % 4 > 0 for row in range(400)])
+        arm(tmp_path, "focal", seed, right=[row % 4 > 0 for row in range(400)])
+        arm(tmp_path, "lexicon", seed, right=[row % 10 > 0 for row in range(400)])
+        arm(tmp_path, "average", seed, right=[True] * 300)  # of other rows
+    _, rows = study(tmp_path)
+    assert rows["default"]["difference"] is None and rows["average"]["difference"] is None
+    assert rows["focal"]["values"] == [0.75] * 3 and rows["focal"]["difference"]["value"] == 0
+    found = rows["lexicon"]["difference"]
+    assert found["value"] == pytest.approx(0.15) and found["p"] < 0.01
+    low, high = found["interval"]
+    assert 0.08 < low < 0.12 < 0.18 < high < 0.22
+    assert rows["lexicon"]["papers"] and not rows["default"]["papers"]
 
 
 def test_without_base_the_first_there_is_is_the_reference(tmp_path: Path) -> None:
