@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -90,6 +91,20 @@ def test_plain_transformers_reads_the_terms_of_a_saved_model(encoder: Path, term
     torch.testing.assert_close(plain(ids).logits, logits, rtol=0, atol=1e-6)
     (found,) = pipeline("text-classification", model=str(tmp_path / "model"))(text)
     assert found["score"] == pytest.approx(float(logits.softmax(-1).max()), abs=1e-6)
+
+
+@torch.no_grad()
+def test_a_trained_model_gets_terms_and_keeps_its_head(terms: str, tmp_path: Path) -> None:
+    spec = replace(CLASSES, pooling="mean")
+    encoder = family(tmp_path / "encoder", "bert")
+    model = load_pretrained(encoder, spec).eval()
+    model.save(tmp_path / "model")
+    copy_tokenizer(encoder, tmp_path / "model", model, LENGTH)
+    (tmp_path / "grown").mkdir()
+    grown = load_pretrained(write_encoder(tmp_path / "model", terms, tmp_path / "grown"), spec).eval()
+    assert grown.encoder.config.vocab_size > model.encoder.config.vocab_size
+    ids = torch.tensor([ids_of(encoder, "word1 bad word3")])
+    assert torch.equal(grown(ids, torch.ones_like(ids)), model(ids, torch.ones_like(ids)))
 
 
 def test_a_tokenizer_that_finds_no_added_words_is_refused(tmp_path: Path) -> None:
