@@ -58,6 +58,6 @@ with DAG(
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)
     stages >> record_arm() >> [succeeded(), track(experiment_of=arm_experiment)]
-    for shared in ("validate", "preprocess", "pretrain"):
+    for shared in ("validate", "preprocess", "pretrain", "teach"):
         # Arms run these stages one at a time, so that the first arm commits the artifact and the others reuse it.
         dag.get_task(shared).max_active_tis_per_dag = 1

@@ -13,9 +13,10 @@ from spark_bert.studies.submission import announce
 PARAMS = form()
 DOC = f"""
 Fine-tunes a transformer encoder and exports its predictions. The stages **validate** the raw text with Great
-Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled text if there is any, **train** it, on
-several ranks with Horovod, **evaluate** it on the dev split, compare its metrics with the thresholds of the **gate**,
-**package** the model in faster forms, **predict** the labels of the test split and **export** the submission zip.
+Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled text if there is any, **teach**: compute
+the answers of a teacher if there is one, **train** the encoder, on several ranks with Horovod, **evaluate** it on the
+dev split, compare its metrics with the thresholds of the **gate**, **package** the model in faster forms, **predict**
+the labels of the test split and **export** the submission zip.
 
 * If the gate fails, the run fails, and predict and export do not run. Airflow retries a stage after a crash or a lost
   process, but not after bad input or a failed gate.

@@ -53,6 +53,6 @@ with DAG(
     train.expand(arm=list_arms()) >> [succeeded(), compared]
     for stage in dag.tasks:
         stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes
-    for shared in ("validate", "preprocess", "pretrain"):
+    for shared in ("validate", "preprocess", "pretrain", "teach"):
         # One at a time, so that the first training of a task commits the artifact and the others reuse it.
         dag.get_task(shared).max_active_tis_per_dag = 1

@@ -18,7 +18,7 @@ from include.fields.ranks import Communication, Parallel, Runtime
 from include.fields.results import Gate, Packaging, Prediction, Publication, Study, Submission
 from include.fields.retraining import Dataset, Retention, Retraining
 from include.fields.search import Search
-from include.fields.training import Batching, Loss, Model, Pretraining, Training
+from include.fields.training import Batching, Distillation, Loss, Model, Pretraining, Training
 from include.glue import GENERIC, TASKS, Task
 from include.rules import problems
 
@@ -33,6 +33,7 @@ class Experiment(Section):
     pretraining: Pretraining = Pretraining()
     batching: Batching = Batching()
     loss: Loss = Loss()
+    distillation: Distillation = Distillation()
     training: Training = Training()
     communication: Communication = Communication()
     parallel: Parallel = Parallel()

@@ -71,7 +71,7 @@ _EXCLUSIONS = (
         _is_divided,
         (
             *("training.compiled_layers", "training.lora_rank", "training.average_decay", "batching.padding_free"),
-            *("communication.strategy", "communication.compression", "pretraining.text"),
+            *("communication.strategy", "communication.compression", "pretraining.text", "model.teacher"),
         ),
         _WHOLE,
     ),
@@ -100,7 +100,7 @@ _EXCLUSIONS = (
         _is_regression,
         (
             *("batching.padding_free", "loss.kind", "training.average_decay"),
-            *("communication.strategy", "communication.compression"),
+            *("communication.strategy", "communication.compression", "model.teacher"),
         ),
         _MEANINGLESS, _OR_ENCODER,
     ),
@@ -146,6 +146,26 @@ _EXCLUSIONS = (
     _Exclusion(
         lambda experiment: len(experiment.task.sentences) == 2, ("preprocessing.long",),
         "is for single texts, because it is unclear which text of a pair to divide",
+    ),
+    _Exclusion(
+        lambda experiment: len(experiment.task.sentences) == 2, ("distillation.text",),
+        "is for single texts, because a line of it is one text and no pair",
+    ),
+    _Exclusion(
+        lambda experiment: not experiment.model.teacher,
+        (
+            *("distillation.text", "distillation.max_rows", "distillation.temperature", "distillation.weight"),
+            *("gate.teacher_margin", "gate.teacher_speed"),
+        ),
+        "works only with model.teacher", "remove it, or name the teacher",
+    ),
+    _Exclusion(
+        lambda experiment: not experiment.distillation.text, ("distillation.max_rows",),
+        "limits distillation.text, which is empty", "remove it, or name the text",
+    ),
+    _Exclusion(
+        _task_is("regression"), ("distillation.temperature",), "needs classes or labels, but {task} has scores",
+        "remove {name}",
     ),
     _Exclusion(
         _task_is("regression"), ("loss.class_weights",), "needs classes, but {task} has scores", "remove {name}",

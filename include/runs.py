@@ -197,7 +197,7 @@ def descendants(stage: str) -> set[str]:
     """Return the stages that read this one's artifact, directly or through others."""
     found: set[str] = set()
     for name, row in STAGES.items():  # each comes after those that it reads
-        if stage in row.inputs or found & set(row.inputs):
+        if {stage, *found} & {*row.inputs, *row.optional}:
             found.add(name)
     return found
 

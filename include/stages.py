@@ -57,9 +57,10 @@ class Stage:
     does: str  # for help texts and the Airflow UI
     reads: tuple[str, ...] = ()  # the sections ("training") or fields ("model.name") that change its output
     inputs: tuple[str, ...] = ()  # the stages whose artifacts it reads
+    optional: tuple[str, ...] = ()  # the stages whose artifacts it reads unless they are idle
     switch: str = ""  # the field without which it makes nothing
     may_change: tuple[str, ...] = ()  # the fields in `reads` that may differ in the try that continues a stopped one
-    records: Literal["none", "named", "all"] = "none"  # of other runs that it reads; submission.runs names them
+    records: Literal["none", "named", "all"] = "none"  # of other runs that it reads; the experiment names "named" ones
     writes: tuple[
         Literal["datasets", "runs", "searches", "streams"], ...
     ] = ()  # of the home, besides artifact and record
@@ -90,6 +91,10 @@ class Stage:
         default = type(experiment)().part(self._names(experiment))
         before, now = flatten(default) | flatten(made), flatten(self.part(experiment))
         return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
+
+    def inputs_of(self, experiment: Experiment) -> tuple[str, ...]:
+        """Return the stages whose artifacts it reads in a run of an experiment."""
+        return (*self.inputs, *(name for name in self.optional if not STAGES[name].is_idle(experiment)))
 
     def is_idle(self, experiment: Experiment) -> bool:
         """Return whether the stage makes nothing, because its switch is not set."""
@@ -143,13 +148,20 @@ _PIPELINE = (
         switch="pretraining.text", may_change=("training.ranks",), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
+        "teach", 1, "compute the logits of the teacher, if there is one",
+        ("model.teacher", "distillation.text", "distillation.max_rows"), ("preprocess",),
+        switch="model.teacher", records="named", cache=True, spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
+    ),
+    Stage(
         "train", 9, "fine-tune the encoder, on Horovod if there are several ranks",
-        ("model", "batching", "loss", "training", "communication", "parallel"), ("preprocess", "pretrain"),
+        ("model", "batching", "loss", "distillation", "training", "communication", "parallel"),
+        ("preprocess", "pretrain"), ("teach",),
         may_change=("training.ranks", *_PARALLEL), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        "evaluate", 6, "score the dev split and write the report", ("gate", "prediction.escape_formulas"),
-        ("validate", "preprocess", "train"), limits={"memory": "6g", "cpus": 8},
+        "evaluate", 6, "score the dev split and write the report",
+        ("gate", "prediction.escape_formulas", "model.teacher"), ("validate", "preprocess", "train"), ("teach",),
+        limits={"memory": "6g", "cpus": 8},
     ),
     Stage(
         "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),

@@ -17,16 +17,18 @@ log = logging.getLogger(__name__)
 
 
 def fetch(experiment: Experiment) -> None:
-    """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training."""
-    data, text, terms = experiment.data, experiment.pretraining.text, experiment.model.lexicon
+    """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for unlabeled texts."""
+    data, terms = experiment.data, experiment.model.lexicon
+    texts = {"pretraining.text": experiment.pretraining.text, "distillation.text": experiment.distillation.text}
     if data.source == "bundled" and data.path:
         raise BadInput(
             f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
             "folder, such as sst2 or your own YAML file, name the columns of your own files (TEXT, LABEL), or leave "
             "data.path (DATA) empty"
         )
-    if text and _is_here(text):
-        check_file(user_path(text), "put the text there, or correct pretraining.text")
+    for field, text in texts.items():
+        if text and _is_here(text):
+            check_file(user_path(text), f"put the text there, or correct {field}")
     if terms and _is_here(terms):
         read_terms(lexicon_file(terms))
     online = experiment.runtime.model_copy(update={"download": True})

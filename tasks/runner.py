@@ -94,7 +94,7 @@ def _described(stage: str, experiment: Experiment, run: Run) -> Experiment:
 def _find_or_make(name: str, experiment: Experiment, run: Run, started: float, pause: float) -> tuple[Artifact, bool]:
     """Return the artifact, and whether it was found."""
     stage = STAGES[name]
-    inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
+    inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs_of(experiment)}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
     module = _module(name)
     plan = module.plan(experiment, run) if hasattr(module, "plan") else None

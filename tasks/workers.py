@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 ROWS_IN_PARTITION = 5000
 #: From how many rows on Spark takes less time than the process of a stage, with its start of about 10 s. On two cores,
 #: next to other work, predict took 31 s for 1,000 rows (with Spark 85), and 71 s for 4,000 (with Spark 65).
-SPARK_FROM = {"validate": 1_000_000, "preprocess": 1_000_000, "predict": 4_000, "score": 4_000}
+SPARK_FROM = {"validate": 1_000_000, "preprocess": 1_000_000, "teach": 4_000, "predict": 4_000, "score": 4_000}
 
 
 class Workers(Protocol):

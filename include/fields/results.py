@@ -46,10 +46,22 @@ class Gate(Section):
         "metric on length:short, length:medium and length:long, of the label's recall on label: followed by a label.",
     )
 
+    teacher_margin: Share | None = Field(
+        None,
+        description="Largest decline from the model's teacher on the dev rows that cannot be excluded, such as 0.01 "
+        "of accuracy: the upper end of the 95 % interval counts. Multi-label models and scores are compared by the "
+        "task's metric.",
+    )
+    teacher_speed: float | None = Field(
+        None, gt=0, description="Smallest accepted number of rows per second, as a multiple of the teacher's."
+    )
+
     @property
     def thresholds(self) -> dict[str, float]:
         """The lowest acceptable value of each metric that has one, by the metric's name."""
-        return self.model_dump(exclude={"beat_baseline", "slices"}, exclude_none=True)
+        return self.model_dump(
+            exclude={"beat_baseline", "slices", "teacher_margin", "teacher_speed"}, exclude_none=True
+        )
 
 
 class Packaging(Section):

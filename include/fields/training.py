@@ -15,6 +15,10 @@ _Rows = Annotated[int, Field(ge=1, le=65536)]
 _LearningRate = Annotated[float, Field(gt=0, le=0.1)]
 
 
+#: What `model.teacher` names if the champion is the teacher.
+CHAMPION = "champion"
+
+
 class Model(Section):
     """The pretrained encoder and the head on top of it, or a baseline."""
 
@@ -46,6 +50,19 @@ class Model(Section):
         "a linear layer on the embedding of the first token.",
     )
     dropout: Fraction = Field(0.1, description="Dropout probability before the head.")
+    teacher: str = Field(
+        "",
+        description="A trained model from which this one learns in addition to the labels: champion (that of the same "
+        "dataset or task), the name of a run, or the folder of a model or a package (a path with a slash). If empty, "
+        "there is none.",
+        examples=["champion", "data/teacher/"],
+    )
+
+    @property
+    def teacher_run(self) -> str:
+        """The name of the run that is the teacher; "" if there is no teacher, or it is named otherwise."""
+        is_path = "/" in self.teacher or self.teacher.startswith("~")
+        return "" if is_path or self.teacher == CHAMPION else self.teacher
 
 
 class Pretraining(Section):
@@ -105,6 +122,32 @@ class Loss(Section):
         2.0, ge=0, le=10, description="Gamma of the focal loss: the larger, the less well-classified rows contribute."
     )
     huber_delta: float = Field(1.0, gt=0, description="Error in scores from which the Huber loss grows linearly.")
+
+
+class Distillation(Section):
+    """Learning from the logits of model.teacher."""
+
+    text: str = Field(
+        "",
+        description="A file of unlabeled texts, plain or gzip-compressed, with one per line, which the teacher labels. "
+        "Lines that are longer than nearly all training rows are divided into sentences. For single texts.",
+        examples=["data/imdb/unsupervised.txt.gz"],
+    )
+    max_rows: int = Field(
+        0, ge=0, description="Maximum number of unlabeled rows, which are chosen at random. 0: all of the text."
+    )
+    temperature: float = Field(
+        2.0,
+        gt=0,
+        le=100,
+        description="The logits of both models are divided by it: the higher, the more the labels count that the "
+        "teacher does not choose. For classification and multi-label.",
+    )
+    weight: Share = Field(
+        0.5,
+        description="Weight of the loss with regard to the teacher in rows that have a label. The loss with regard to "
+        "the label has the rest.",
+    )
 
 
 class Training(Section):

@@ -67,6 +67,18 @@ class Packing:
 
 
 @dataclass(frozen=True)
+class Teaching:
+    """What a teacher says of the rows of a batch."""
+
+    logits: torch.Tensor  # of the teacher, float32 [rows, outputs]
+    hard: torch.Tensor  # how much the loss with regard to the label counts, 0 for rows without one, float32 [rows]
+
+    def to(self, device: torch.device) -> Teaching:
+        """Return the same on a device."""
+        return Teaching(send(self.logits, device), send(self.hard, device))
+
+
+@dataclass(frozen=True)
 class Batch:
     """A padded batch, whose labels are empty for a split without labels."""
 
@@ -76,6 +88,7 @@ class Batch:
     labels: torch.Tensor  # class ids (int64) or scores (float32), [rows], or zeros and ones (float32), [rows, labels]
     packing: Packing | None = None  # if the encoder does not compute the padding
     hidden: torch.Tensor | None = None  # in pre-training, indices of the hidden tokens in the flattened batch, int64
+    teaching: Teaching | None = None  # if there is a teacher
 
     def packed(self) -> Batch:
         """Return the same batch with a packing, so that the encoder does not compute the padding."""
@@ -91,7 +104,8 @@ class Batch:
         parts = (self.input_ids, self.attention_mask, self.token_type_ids, self.labels)
         ids, mask, segments, labels = (send(part, device) for part in parts)
         packing = None if self.packing is None else self.packing.to(device)
-        return Batch(ids, mask, segments, labels, packing, None if self.hidden is None else send(self.hidden, device))
+        hidden = None if self.hidden is None else send(self.hidden, device)
+        return Batch(ids, mask, segments, labels, packing, hidden, self.teaching and self.teaching.to(device))
 
 
 class TokenTable:
@@ -119,9 +133,13 @@ class TokenTable:
             raise BadInput(f"{folder}: the column length does not match input_ids: run the stage preprocess again")
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Map one or all part-*.arrow files of a split; raise BadInput if missing, damaged, or without a column."""
+    def open(cls, folder: Path, *more: Path) -> Self:
+        """Map one or all part-*.arrow files of a split; raise BadInput if missing, damaged, or without a column.
+
+        The rows of more folders follow in their order.
+        """
         parts = [folder] if folder.is_file() else sorted(folder.glob("part-*.arrow"))
+        parts += [part for other in more for part in sorted(other.glob("part-*.arrow"))]
         if not parts:
             raise BadInput(f"{folder} contains no part-*.arrow files: run the stage preprocess first")
         try:
@@ -175,9 +193,7 @@ class TokenTable:
         import torch
 
         ids, mask, segments = map(torch.from_numpy, self.padded(indices, length))
-        labels = torch.empty(0) if self._labels is None else torch.from_numpy(self._labels[indices])
-        if labels.ndim > 1 or labels.is_floating_point():
-            labels = labels.float()
+        labels = torch.empty(0) if self._labels is None else label_tensor(self._labels[indices])
         return Batch(ids, mask, segments, labels)
 
     def padded(self, indices: Array, length: int = 0) -> tuple[Array, Array, Array]:
@@ -192,6 +208,14 @@ class TokenTable:
         input_ids[mask] = np.concatenate([self.ids(index) for index in indices])
         second = mask & (positions >= self._first[indices, None])
         return input_ids, mask.astype(np.int64), second.astype(np.int64)
+
+
+def label_tensor(labels: Array) -> torch.Tensor:
+    """Return labels as Batch has them."""
+    import torch
+
+    found = torch.from_numpy(labels)
+    return found.float() if found.ndim > 1 or found.is_floating_point() else found
 
 
 def send(part: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from include.glue import Kind
+from include.glue import Kind, Task
 from include.stages import BadInput
 from include.text import shorten
 from tasks.encoder.cleaning import check_rules
@@ -184,6 +184,24 @@ class DescribedHead(BaseModel):
             raise ValueError(f"thresholds has {len(self.thresholds)} values for {outputs} labels")
         check_rules(self.cleaning or ())
         return self
+
+
+def check_task(task: Task, spec: HeadSpec) -> None:
+    """Raise BadInput if the outputs of a trained head do not mean what the labels of a task do."""
+    if spec.texts not in (None, len(task.sentences)):
+        raise BadInput(
+            f"it was trained on rows with {spec.texts} text(s), but those of {task.name} have {len(task.sentences)}"
+        )
+    if _head(spec) != _head(task):
+        raise BadInput(f"it was trained for another task: its head is {_head(spec)}, but {task.name} is {_head(task)}")
+
+
+def _head(of: Task | HeadSpec) -> str:
+    """Describe what two heads for the same task have in common."""
+    if of.score_range is None:
+        return f"a {of.kind} of {of.outputs} classes ({', '.join(of.label_names)})"
+    low, high = of.score_range
+    return f"a {of.kind} of {low:g} to {high:g}"
 
 
 def read_values(folder: Path) -> dict[str, Any]:

@@ -74,6 +74,10 @@ class Labeler:
             answered = self._answered(table.slice(0, len(logits)), logits)
             yield self._explained(answered, texts, logits) if self.explain else answered
 
+    def logits(self, texts: Iterable[Sequence[str]]) -> Iterator[Array]:
+        """Yield the logits of texts, or of pairs, some thousand at a time, float32 [texts, outputs]."""
+        return self._runner.logits(texts)
+
     def label_tokens(self, table: TokenTable) -> pa.Table:
         """Return the column `row` and the answers of all tokenized documents."""
         logits = self._runner.documents(table, np.arange(len(table.documents)))

@@ -107,13 +107,12 @@ def _fastest(job: Job, folder: Path, run: Run) -> tuple[int, str]:
         return 1, ""
     if (ranks := _checkpointed(job)) in possible:
         return ranks, "as many as have written the checkpoint"
-    from tasks.encoder.batching import TokenTable
-    from tasks.training.sampler import planned_steps
+    from tasks.training.sampler import planned_steps, training_rows
 
     steps = planned_steps(job)
     if steps < LEAST:
         return 1, ""
-    lengths = TokenTable.open(job.data / "train").lengths
+    lengths = training_rows(job).lengths
     first, file = candidates(possible), _speeds_file(job, float(lengths.mean()))
     speeds = {ranks: speed for ranks, speed in recall(file).items() if ranks in possible}
     rows = len(lengths) * job.training.epochs

@@ -42,6 +42,7 @@ class Places:
     folder: str  # with job.json and origin.json
     encoder: str
     data: str
+    teacher: str  # "" if there is none
     checkpoint: str  # from which the training continues, or ""
     made: str
 
@@ -60,6 +61,7 @@ def shared_with_ranks(staged: Staging, job: Job, folder: Path) -> Iterator[Place
             staged.share(folder),
             staged.share(job.encoder),
             staged.share(job.data, [job.data / split for split in SPLITS]),
+            staged.share(job.teacher) if job.teacher else "",
             staged.share(job.folder / f"step-{step}") if step else "",
             staged.address_of(job.output),
         )
@@ -124,6 +126,7 @@ def _prepare(places: Places, folder: Path) -> Job:
         Job.read(shared / JOB),
         encoder=fetched(places.encoder, executor),
         data=fetched(places.data, executor),
+        teacher=fetched(places.teacher, executor) if places.teacher else None,
         output=folder / OUTPUT,
         checkpoints=folder / CHECKPOINTS,
         address=places.made,

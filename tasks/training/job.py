@@ -35,6 +35,7 @@ class Job:
     data: Path  # token ids, with train/ and dev/: the artifact of preprocess, or the blocks of pretrain
     output: Path  # the folder into which rank 0 writes model/, metrics.jsonl and training.json
     objective: Literal["labels", "masked words"] = "labels"  # what is learned
+    teacher: Path | None = None  # the artifact of teach, if there is a teacher
     terminal: bool = False  # whether to show a progress bar instead of a line every few seconds
     checkpoints: Path | None = None  # a folder for checkpoints that outlives a stop; None: the output
     address: str = ""  # in a store, where ranks without a folder in common put checkpoints; "": they have `folder`

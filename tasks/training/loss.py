@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from include.fields.training import Loss
-from include.glue import Task, losses_for
+from include.glue import Kind, Task, losses_for
 from include.stages import BadInput
 from tasks.encoder.batching import Array, send
 
@@ -66,6 +66,22 @@ LOSSES: dict[str, LossFunction] = {
     "mse": mse,
     "huber": huber,
 }
+
+
+def distillation(kind: Kind, logits: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return T^2 KL(teacher || student) of the probabilities at temperature T (Hinton et al. 2015), [batch].
+
+    Both logits are [batch, outputs]. For multi-label, it is the mean over the labels, each of which applies or not; for
+    a regression, the squared difference of the scores.
+    """
+    if kind == "regression":
+        return functional.mse_loss(logits, teacher, reduction="none").squeeze(-1)
+    ours, theirs = logits / temperature, teacher / temperature
+    if kind == "multilabel":
+        ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
+    log_ours, log_theirs = functional.log_softmax(ours, -1), functional.log_softmax(theirs, -1)
+    divergence = functional.kl_div(log_ours, log_theirs, reduction="none", log_target=True).sum(-1)
+    return temperature**2 * (divergence.mean(1) if kind == "multilabel" else divergence)
 
 
 class Criterion:

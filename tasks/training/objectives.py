@@ -9,21 +9,23 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import torch
 from torch.nn import functional
 
+from include.stages import BadInput
 from tasks.communication.layout import Layout
 from tasks.communication.ranks import gather_rows, sum_over_ranks
-from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
+from tasks.encoder.batching import Array, Batch, Teaching, TokenTable, label_tensor, length_batches
 from tasks.encoder.loading import load_encoder, load_pretrained
 from tasks.encoder.models import Classifier, EncoderWithHead, MaskedLanguageModel, batch_logits
 from tasks.encoder.windows import pool
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution
 from tasks.training.job import Job
-from tasks.training.loss import Criterion
+from tasks.training.loss import Criterion, distillation
 from tasks.training.masking import HIDDEN, IGNORED, Masking, Vocabulary
-from tasks.training.sampler import check
+from tasks.training.sampler import check, training_rows
 
 LOSS = "dev_loss"  # in metrics.jsonl "loss" is the loss of training
 BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of a few hundred rows
@@ -101,6 +103,53 @@ class FineTuning(Objective):
         return metrics, distribution(self.task, logits)
 
 
+class Distilling(FineTuning):
+    """Fine-tuning that also learns the logits of a teacher, which rows without a label have as well."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        assert job.teacher
+        labeled, self.train, options = self.train, training_rows(job), job.experiment.distillation
+        if self.train.largest_id() >= self.model.encoder.config.vocab_size:
+            raise BadInput(f"{job.teacher} was made with another tokenizer: run the stage teach again")
+        self.temperature, more = options.temperature, len(self.train) - len(labeled)
+        self.logits = _logits(job.teacher, self.train, self.model.spec.outputs)
+        self.labels = np.concatenate(
+            [labeled.labels, np.zeros((more, *labeled.labels.shape[1:]), labeled.labels.dtype)]
+        )
+        self.hard = np.repeat(np.array([1 - options.weight, 0], np.float32), [len(labeled), more])
+        weights = np.concatenate([self.terms, np.zeros(more)])
+        self.terms = 1 - self.hard + self.hard * weights
+
+    def batch(self, indices: Array, step: int) -> Batch:
+        """Return the rows with the teacher's logits. Those without a label have the label 0, which does not count."""
+        logits, hard = torch.from_numpy(self.logits[indices]), torch.from_numpy(self.hard[indices])
+        labels = label_tensor(self.labels[indices])
+        rows = self.train.batch(indices, self.length)
+        return dataclasses.replace(rows, labels=labels, teaching=Teaching(logits, hard))
+
+    def losses(self, batch: Batch) -> torch.Tensor:
+        """Return the mean of the two losses of each row, [batch]."""
+        assert batch.teaching
+        logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
+        hard = self.criterion.losses(logits, batch.labels)
+        soft = distillation(self.task.kind, logits, batch.teaching.logits, self.temperature)
+        return torch.lerp(soft, hard, batch.teaching.hard)
+
+
+def _logits(teacher: Path, rows: TokenTable, outputs: int) -> Array:
+    """Return the teacher's logits of the documents that rows belong to, float32 [rows, outputs]."""
+    parts = [
+        pq.read_table(file)["logits"]
+        for name in ("train", "unlabeled")
+        if (file := teacher / f"{name}.parquet").exists()
+    ]
+    logits: Array = np.concatenate([chunk.flatten().to_numpy() for part in parts for chunk in part.chunks])
+    if len(logits) != len(rows.documents) * outputs:
+        raise BadInput(f"{teacher} has logits of other rows than {rows.folder}: run the stage teach again")
+    return np.repeat(logits.reshape(-1, outputs), np.diff(rows.documents, append=len(rows)), axis=0)
+
+
 class MaskedWords(Objective):
     """Pre-training by predicting hidden words of unlabeled text (Devlin et al. 2019), other words at every step."""
 
@@ -152,7 +201,9 @@ class MaskedWords(Objective):
 
 def build_objective(job: Job) -> Objective:
     """Return the objective of a job. Raises BadInput when encoder, data and experiment do not fit each other."""
-    return MaskedWords(job) if job.objective == "masked words" else FineTuning(job)
+    if job.objective == "masked words":
+        return MaskedWords(job)
+    return Distilling(job) if job.teacher else FineTuning(job)
 
 
 class BestModel:

@@ -131,9 +131,14 @@ def _same(one: RankBatch, other: RankBatch) -> bool:
 
 def planned_steps(job: Job) -> int:
     """Return the steps of the whole training, on any number of ranks; 0 if there are no rows, which `check` refuses."""
-    lengths = TokenTable.open(job.data / "train").lengths
+    lengths = training_rows(job).lengths
     terms = np.ones(len(lengths))
     return Sampler(lengths, terms, job.batching, job.training, part=0, parts=1).steps if len(lengths) else 0
+
+
+def training_rows(job: Job) -> TokenTable:
+    """Open the rows that a training reads: those of train, and after them the ones that only the teacher labels."""
+    return TokenTable.open(job.data / "train", *([job.teacher / "unlabeled"] if job.teacher else []))
 
 
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:

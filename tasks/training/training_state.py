@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: Raised when a checkpoint's parts change, so that a checkpoint of older code is set aside and not misread.
 FORMAT = "2"
 #: The sections of the experiment that the engine reads.
-SECTIONS = ("model", "pretraining", "batching", "loss", "training", "communication")
+SECTIONS = ("model", "pretraining", "batching", "loss", "distillation", "training", "communication")
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -43,8 +43,10 @@ def identity(job: Job) -> dict[str, str]:
     # Fields with default values stay out, so that a new field does not make a checkpoint useless.
     config = non_defaults(job.experiment, SECTIONS)
     config.pop("training.ranks", None)
-    files = (file for split in SPLITS for file in sorted((job.data / split).glob("*.arrow")))
-    data = {str(file.relative_to(job.data)): sha256(file) for file in files}
+    files = {(job.data, file) for split in SPLITS for file in (job.data / split).glob("*.arrow")}
+    if teacher := job.teacher:
+        files |= {(teacher, file) for pattern in ("*.parquet", "unlabeled/*.arrow") for file in teacher.glob(pattern)}
+    data = {str(file.relative_to(folder)): sha256(file) for folder, file in sorted(files)}
     return {"format": FORMAT, "config": _hash(config), "data": _hash(data)}
 
 

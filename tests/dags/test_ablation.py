@@ -27,7 +27,7 @@ from spark_bert.operators.base import StageOperator
 from spark_bert.studies.ablation import TICK, arm_experiment, record_arm
 from spark_bert.studies.timetable import ConfigurationTimetable
 
-STAGES = ["validate", "preprocess", "pretrain", "train", "evaluate"]
+STAGES = ["validate", "preprocess", "pretrain", "teach", "train", "evaluate"]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_an_arm_needs_no_threshold_because_it_ends_before_the_gate(dag: DAG) -> 
 
 
 def test_what_arms_share_is_made_by_one_at_a_time(dag: DAG) -> None:
-    assert [task.task_id for task in dag.tasks if task.max_active_tis_per_dag == 1] == STAGES[:3]
+    assert [task.task_id for task in dag.tasks if task.max_active_tis_per_dag == 1] == STAGES[:4]
 
 
 def test_it_runs_by_backfill_of_the_configurations_days(dag: DAG) -> None:

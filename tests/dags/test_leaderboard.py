@@ -38,7 +38,7 @@ def test_every_training_goes_through_the_stages_and_the_leaderboard_comes_last(d
     group = dag.task_group.get_child_by_label("models")
     assert isinstance(group, MappedTaskGroup)
     assert {task.task_id for task in group.iter_tasks()} == {
-        "validate", "preprocess", "pretrain", "train", "evaluate", "gate", "package", "predict",
+        "validate", "preprocess", "pretrain", "teach", "train", "evaluate", "gate", "package", "predict",
     }  # fmt: skip
     last = dag.get_task("leaderboard")
     assert isinstance(last, StageOperator) and last.trigger_rule == "all_done"

@@ -100,9 +100,8 @@ def test_relative_data_lie_in_the_checkout_or_where_the_deployment_has_them(
 def test_the_order_of_its_tasks(dag: DAG) -> None:
     upstream = {task.task_id: task.upstream_task_ids for task in dag.tasks}
     line = [
-        "ingest", "champion", "news", "validate", "preprocess", "pretrain", "train", "evaluate", "gate", "package",
-        "challenge",
-        "register", "trial",
+        "ingest", "champion", "news", "validate", "preprocess", "pretrain", "teach", "train", "evaluate", "gate",
+        "package", "challenge", "register", "trial",
     ]  # fmt: skip
     end = ["promote", "rollout", "rollback", "track", "end"]
     assert set(upstream) == {*line, "approve", *end, "succeeded"}

@@ -34,6 +34,7 @@ def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
         "validate",
         "preprocess",
         "pretrain",
+        "teach",
         "train",
         "evaluate",
         "gate",
@@ -94,7 +95,7 @@ def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path
     assert "verdict     not passed" in output
     assert "failed      gate: the model of movie-reviews did not pass the gate" in output
     second = records(home)[-1]["stages"]
-    assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "track"]
+    assert list(second) == ["validate", "preprocess", "pretrain", "teach", "train", "evaluate", "gate", "track"]
     assert second["train"]["key"] == first["train"]["key"] and second["train"]["reused"]
     assert second["gate"]["exit_code"] == 3
 

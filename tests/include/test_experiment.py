@@ -97,6 +97,7 @@ def test_the_terms_of_a_lexicon_are_trained() -> None:
         ("communication.strategy=parameter-server", "write communication.strategy: all-reduce"),
         ("communication.compression=int8", "write communication.compression: none"),
         ("pretraining.text=texts.txt", 'write pretraining.text: ""'),
+        ("model.teacher=large", 'write model.teacher: ""'),
         ("runtime.lost_rank=shrink", "write runtime.lost_rank: fail"),
         ("parallel.shard=2", "set one of the two fields to 1"),
         ("parallel.pipeline=8", "parallel.micro_batches 4 leave some of the 8 stages of parallel.pipeline idle"),
@@ -164,6 +165,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ("frozen", "communication.compression=fp16", "write communication.compression: none"),
         ("frozen", "loss.kind=focal", "write loss.kind: auto"),
         ("frozen", "training.ranks=2", "trained by Spark and not by ranks: write training.ranks: auto"),
+        ("frozen", "model.teacher=large", 'write model.teacher: "", or model.kind: encoder'),
         ("textcnn", "pretraining.text=imdb.txt", 'write pretraining.text: "", or model.kind: encoder'),
         ("textcnn", "training.freeze_layers=1", "model.kind textcnn, which is a network without encoder layers"),
         ("textcnn", "retraining.start=champion", "write retraining.start: encoder"),
@@ -505,3 +507,22 @@ def test_own_data_without_a_threshold_has_to_beat_a_constant_answer() -> None:
 def test_the_metrics_of_several_labels_are_refused_for_classes() -> None:
     with pytest.raises(BadInput, match=r"gate\.f1_micro does not fit the classification task"):
         load("movies", ["gate.f1_micro=0.5"])
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["distillation.temperature=4"], "distillation.temperature 4.0 works only with model.teacher: remove it, or name"),
+    (["gate.teacher_margin=0.01"], "gate.teacher_margin 0.01 works only with model.teacher"),
+    (["model.teacher=large", "distillation.max_rows=9"], "limits distillation.text, which is empty"),
+    (["model.teacher=large", "distillation.text=a", "data.task=MRPC", "data.source=hub"], "a line of it is one text"),
+    (["model.teacher=large", "distillation.temperature=4", "data.task=STS-B", "data.source=hub"], "STS-B has scores"),
+])  # fmt: skip
+def test_what_a_teacher_needs(overrides: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load("movies", overrides)
+
+
+@pytest.mark.parametrize(("teacher", "run"), [
+    ("", ""), ("champion", ""), ("large", "large"), ("./large", ""), ("data/large/", ""), ("~ada", ""),
+])  # fmt: skip
+def test_a_teacher_without_a_slash_is_a_run(teacher: str, run: str) -> None:
+    assert load("movies", [f"model.teacher={teacher}"]).model.teacher_run == run

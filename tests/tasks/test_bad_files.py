@@ -15,8 +15,8 @@ import pytest
 from include.experiment import Experiment
 from include.stages import BadInput
 from tasks.sources import Source, open_source
+from tasks.sources.documents import check_file as check_text_file
 from tasks.sources.quarantine import problem
-from tasks.stages.pipeline.pretrain.text import check_file as check_text_file
 from tests.tasks.sources.test_sources import own, problems
 
 pytestmark = pytest.mark.usefixtures("in_pieces")
@@ -83,18 +83,18 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, make: object, message: st
     said = refusal(source)
     assert message in said and "train.tsv" in said and "put the file there, or correct data.path" in said
     with pytest.raises(BadInput, match=message):
-        check_text_file(tmp_path / "train.tsv")
+        check_text_file(tmp_path / "train.tsv", "pretraining.text")
 
 
 def test_text_to_learn_from_has_the_same_hints(tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes("a document\n".encode("utf-16"))
     with pytest.raises(BadInput, match=r"text\.txt is UTF-16, not UTF-8 text: convert it"):
-        check_text_file(file)
+        check_text_file(file, "pretraining.text")
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("text", "a document\n")
     with pytest.raises(BadInput, match=r"text\.txt is a zip archive"):
-        check_text_file(file)
+        check_text_file(file, "pretraining.text")
 
 
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])

@@ -38,7 +38,8 @@ _PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[sta
 _COMMON = (
     *("data.task", "data.source", "data.path", "data.columns", "data.labels", "model.kind", "model.name"),
     *("preprocessing.clean", "preprocessing.sample", "preprocessing.augment", "preprocessing.max_length"),
-    *("preprocessing.long", "pretraining.text", "pretraining.epochs", "loss.kind", "loss.class_weights"),
+    *("preprocessing.long", "pretraining.text", "pretraining.epochs", "model.teacher", "distillation.text"),
+    *("loss.kind", "loss.class_weights"),
     *("training.epochs", "training.batch_size", "training.learning_rate", "training.lora_rank"),
     *("training.precision", "training.ranks", "training.best_by", "training.seed"),
     *("communication.strategy", "communication.compression", "gate", "submission"),

@@ -21,11 +21,13 @@ from spark_bert.deployment.inputs import (
     STAGING,
     is_in_artifact_store,
     named_paths,
+    named_runs,
     reads_database,
     reads_kafka,
     staging,
     stores,
     uses_cluster,
+    uses_mlflow,
 )
 from spark_bert.deployment.places import cache, data_path, home
 
@@ -76,7 +78,7 @@ def network(stage: str, experiment: Experiment) -> str:
     """Return the name of the Docker network that the stage needs: `none`, $SPARK_BERT_NETWORK, or `bridge`."""
     online = any(of(stage, experiment) for of in (is_online, reads_database, reads_kafka, stores, uses_cluster))
     online |= SEARCHES in secrets(stage, experiment)
-    if STAGES[stage].is_idle(experiment) or not (online or (STAGES[stage].mlflow and _mlflow())):
+    if STAGES[stage].is_idle(experiment) or not (online or (uses_mlflow(stage, experiment) and _mlflow())):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
@@ -88,7 +90,7 @@ def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
 
 def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
     """Return the names of the secret files with what the stage needs, whether it gets it as files or otherwise."""
-    login = of_mlflow(stage) if _mlflow() else ()
+    login = of_mlflow(stage) if uses_mlflow(stage, experiment) and _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
     kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
     trials = (SEARCHES,) if "searches" in STAGES[stage].writes else ()
@@ -107,7 +109,7 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
         variables[VARIABLE] = str(SECRETS)
     if HUB in names:
         variables["HF_TOKEN_PATH"] = str(SECRETS / HUB)
-    if STAGES[stage].mlflow and _mlflow():
+    if uses_mlflow(stage, experiment) and _mlflow():
         _check_login()
         variables["MLFLOW_TRACKING_URI"] = _mlflow()
     if url := staging(stage, experiment):
@@ -121,7 +123,7 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     if "runs" not in STAGES[stage].writes:
         folders.append(run)
     folders += [home() / name for name in STAGES[stage].writes]
-    if STAGES[stage].mlflow and not _mlflow():  # without a server, MLflow writes its database into this folder
+    if uses_mlflow(stage, experiment) and not _mlflow():  # then MLflow writes its database here
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
@@ -147,9 +149,8 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     paths = dict(_mount(text) for text in texts if not is_in_artifact_store(text))
     if STAGES[stage].cache and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
-    if STAGES[stage].records == "named":
-        runs = [home() / "runs" / name for name in experiment.submission.runs]
-        paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
+    runs = [home() / "runs" / name for names in named_runs(stage, experiment).values() for name in names]
+    paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
     folders = ("runs", *STAGES[stage].sees) if STAGES[stage].records == "all" else STAGES[stage].sees
     paths |= {home() / name: PurePosixPath(home() / name) for name in folders}
     write = writable(stage, experiment, run)

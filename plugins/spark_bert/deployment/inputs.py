@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from include.experiment import Experiment
+from include.fields.training import CHAMPION, Model
 from include.glue import SPLITS
 from include.stages import STAGES, BadInput
 from include.tables import files_of, local_path, split_paths
@@ -31,6 +32,8 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
         yield experiment.dataset.drop
     if "pretraining" in reads and experiment.pretraining.text:
         yield experiment.pretraining.text
+    if "distillation.text" in reads and experiment.distillation.text:
+        yield experiment.distillation.text
     if "scoring" in reads:
         scoring = experiment.scoring
         table = "" if scoring.is_database else local_path(scoring.input)
@@ -38,9 +41,24 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     if "streaming" in reads:
         streaming = experiment.streaming
         yield from filter(None, (streaming.folder if streaming.source == "files" else "", streaming.model))
+    if {"model", "model.teacher"} & set(reads) and _is_folder(experiment.model):
+        yield experiment.model.teacher
     if {"model", "model.name"} & set(reads):
         own = (experiment.model.name, experiment.model.lexicon)
         yield from (name for name in own if name.startswith(("/", "./", "../", "~")))
+
+
+def _is_folder(model: Model) -> bool:
+    return model.teacher not in ("", CHAMPION, model.teacher_run)
+
+
+def named_runs(stage: str, experiment: Experiment) -> dict[str, tuple[str, ...]]:
+    """Return the names of the other runs that the stage reads, by the field that names them."""
+    if STAGES[stage].records != "named":
+        return {}
+    teacher, reads = experiment.model.teacher_run, STAGES[stage].reads
+    named = {"submission.runs": experiment.submission.runs, "model.teacher": (teacher,) if teacher else ()}
+    return {field: runs for field, runs in named.items() if {field, field.partition(".")[0]} & set(reads)}
 
 
 def check_inputs(stage: str, experiment: Experiment) -> None:
@@ -60,9 +78,10 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
             continue
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
-    for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
-        if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
-            raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
+    for field, runs in named_runs(stage, experiment).items():
+        for run in runs:
+            if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
+                raise BadInput(f"{field} names {run}: write the name of a folder in {home() / 'runs'}")
 
 
 def _check_databases(stage: str, experiment: Experiment) -> None:
@@ -98,6 +117,11 @@ def uses_cluster(stage: str, experiment: Experiment) -> bool:
     ranks = STAGES[stage].image != "data" and experiment.runtime.ranks_on == "spark"
     mllib = stage == "train" and experiment.model.kind != "encoder"
     return (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
+
+
+def uses_mlflow(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage uses MLflow, a server or else the database below the home."""
+    return STAGES[stage].mlflow and not STAGES[stage].is_idle(experiment)
 
 
 def staging(stage: str, experiment: Experiment) -> str:

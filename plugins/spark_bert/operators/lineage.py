@@ -53,7 +53,7 @@ def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
 
 def _artifacts_and_models(stage: str, run: Run, result: Mapping[str, Any]) -> Iterator[Dataset]:
     stages = run.record()["stages"]
-    for name in STAGES[stage].inputs:
+    for name in (*STAGES[stage].inputs, *STAGES[stage].optional):
         if key := stages.get(name, {}).get("key"):
             yield InputDataset(_FILES, str(run.store.path(name, key)), facets=_version(key))
     if stage == "champion" and result.get("version"):

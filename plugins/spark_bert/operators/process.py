@@ -16,9 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.experiment import Experiment
 from include.secrets import STORE_PREFIXES, VARIABLE, VARIABLES
-from include.stages import STAGES
 from spark_bert.deployment.containers import needed_secrets
-from spark_bert.deployment.inputs import stores
+from spark_bert.deployment.inputs import stores, uses_mlflow
 from spark_bert.deployment.places import REPOSITORY, home, tasks_python
 from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
@@ -83,7 +82,7 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     if not needed:
         withheld.add(VARIABLE)
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) and name not in withheld}
-    if not STAGES[stage].mlflow:
+    if not uses_mlflow(stage, experiment):
         passed = {name: value for name, value in passed.items() if not name.startswith("MLFLOW_")}
     if not stores(stage, experiment):
         passed = {name: value for name, value in passed.items() if not name.startswith(STORE_PREFIXES)}

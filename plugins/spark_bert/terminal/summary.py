@@ -153,6 +153,12 @@ def _pretrained(result: Result) -> str:
     return f"perplexity {perplexity}, {result['rows_per_second']:,.0f} blocks per second"
 
 
+def _taught(result: Result) -> str:
+    if not result["teacher"]:
+        return "no teacher, so nothing to do"
+    return f"{_rows(result)} from {result['teacher']} ({result['form']})"
+
+
 def _trained(result: Result) -> str:
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
@@ -203,6 +209,7 @@ _OUTCOMES: dict[str, Callable[[Result], str]] = {
     "validate": _validated,
     "preprocess": _preprocessed,
     "pretrain": _pretrained,
+    "teach": _taught,
     "train": _trained,
     "evaluate": _evaluated,
     "gate": lambda result: "passed",

@@ -161,13 +161,14 @@ def test_the_form_says_where_its_experiment_differs_from_the_defaults() -> None:
     assert form()["training.learning_rate"].schema["description_md"].endswith("Default: **5e-05**.")
 
 
+LEARNING_TEXTS = {"model.lexicon", "pretraining.text", "model.teacher", "distillation.text"}
 DATA_TEXTS = {"data.path", "data.table", "data.version", "data.delimiter"}
 
 
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
     told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
-    assert told == {*DATA_TEXTS, "model.lexicon", "pretraining.text", "dataset.name", "dataset.drop"}
+    assert told == {*DATA_TEXTS, *LEARNING_TEXTS, "dataset.name", "dataset.drop"}
 
 
 def test_rules_reach_the_form() -> None:

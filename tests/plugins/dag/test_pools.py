@@ -16,7 +16,7 @@ def test_training_and_spark_have_pools() -> None:
     stages = {name: pool(name) for name in STAGES}
     assert {stage for stage, name in stages.items() if name == TRAINING} == {"pretrain", "train"}
     assert {stage for stage, name in stages.items() if name == SPARK} == {
-        "validate", "preprocess", "predict", "score", "stream",
+        "validate", "preprocess", "teach", "predict", "score", "stream",
     }  # fmt: skip
     assert set(stages.values()) == {"default_pool", *slots()}
 

@@ -25,8 +25,9 @@ from include.experiment import Experiment
 from include.named_experiments import load
 from include.runs import Run
 from include.secrets import VARIABLES
-from include.stages import STAGES, ExitCode
+from include.stages import ExitCode
 from spark_bert.dag.params import from_form
+from spark_bert.deployment.inputs import uses_mlflow
 from spark_bert.deployment.places import REPOSITORY, run_folder
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
@@ -238,7 +239,7 @@ def test_a_stage_gets_the_secrets_that_it_needs(
         monkeypatch.setenv(name, "s3cr3t")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:s3cr3t@mlflow")
     given = environment(stage, load("movies", overrides))
-    assert ("MLFLOW_TRACKING_URI" in given) == STAGES[stage].mlflow
+    assert ("MLFLOW_TRACKING_URI" in given) == uses_mlflow(stage, load("movies", overrides))
     given.pop("MLFLOW_TRACKING_URI", None)
     assert " ".join(sorted(name for name, value in given.items() if "s3cr3t" in value)) == expected
 

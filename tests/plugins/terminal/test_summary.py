@@ -182,6 +182,12 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             "perplexity undefined, 12 blocks per second",
         ),
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
+        ("teach", done({"teacher": ""}), "no teacher, so nothing to do"),
+        (
+            "teach",
+            done({"teacher": "large", "form": "openvino-bf16", "rows": {"train": 67349, "dev": 872}}),
+            "67,349 train, 872 dev rows from large (openvino-bf16)",
+        ),
         (
             "package",
             done(PACKAGED),

@@ -12,10 +12,10 @@ from torch.autograd import gradcheck
 from include.experiment import Experiment
 from include.fields.training import Loss
 from include.glue import LOSSES as ROWS
-from include.glue import TASKS
+from include.glue import TASKS, Kind
 from include.stages import BadInput
 from tasks.encoder.batching import Array
-from tasks.training.loss import LOSSES, Criterion, balanced_weights, focal
+from tasks.training.loss import LOSSES, Criterion, balanced_weights, distillation, focal
 from tasks.training.sampler import Sampler
 
 CLASSES, SCORES = TASKS["MNLI"], TASKS["STS-B"]
@@ -148,3 +148,23 @@ def test_losses_of_several_labels_by_hand() -> None:
 def test_the_gradient_of_focal_loss_of_several_labels() -> None:
     logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert gradcheck(lambda x: focal(x, torch.eye(4, 3), Loss()), (logits,))
+
+
+def test_the_loss_with_regard_to_a_teacher_by_hand() -> None:
+    ours, theirs = np.array([[2.0, -1.0, 0.5]]), np.array([[1.0, 1.0, -3.0]])
+    p, q = (np.exp(each / 2) / np.exp(each / 2).sum() for each in (theirs, ours))
+    mine, teacher = torch.tensor(ours), torch.tensor(theirs)
+    assert float(distillation("classification", mine, teacher, 2)) == pytest.approx(4 * (p * np.log(p / q)).sum())
+    p, q = (1 / (1 + np.exp(-each / 2)) for each in (theirs, ours))
+    expected = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert float(distillation("multilabel", mine, teacher, 2)) == pytest.approx(4 * expected.mean())
+    assert float(distillation("regression", mine[:, :1], teacher[:, :1], 2)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multilabel"])
+def test_the_gradient_with_regard_to_a_teacher(kind: Kind) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, teacher = (torch.randn(4, 3, dtype=torch.float64, generator=generator) for _ in range(2))
+    assert gradcheck(lambda x: distillation(kind, x, teacher, 3.0), (logits.requires_grad_(),))
+    (found,) = torch.autograd.grad(distillation(kind, teacher.requires_grad_(), teacher.detach(), 3.0).sum(), teacher)
+    assert found.abs().max() < 1e-12

@@ -21,7 +21,7 @@ from tasks.encoder.cleaning import clean_all
 from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
 from tasks.encoder.models import predict_logits
-from tasks.encoder.spec import HeadSpec
+from tasks.encoder.spec import check_task
 from tasks.encoder.windows import split
 from tasks.inference.chosen_form import choose
 from tasks.inference.runner import Backend
@@ -78,7 +78,7 @@ def load_champion(
         store.find("train", champion["train"], hashed=True)  # raises BadInput if a file is damaged
         classifier = load_trained(folder)
         spec = classifier.spec
-        _check_task(task, spec)
+        check_task(task, spec)
         sentences = [clean_all(column, spec.cleaning) for column in _sentences(validated, dev, task)]
         table = retokenize(dev, sentences, folder / "tokenizer.json", spec.max_length, spec.stride)
         if table.largest_id() >= classifier.encoder.config.vocab_size:
@@ -140,20 +140,3 @@ def _logits(task: Task, predictions: pa.Table) -> Array:
 def _scored(task: Task, dev: TokenTable, logits: Array, temperatures: Array | float) -> ScoredSplit:
     """Return the scored rows. Temperature and thresholds are fitted anew, to these rows for both models."""
     return ScoredSplit.of(task, dev, logits, temperatures).cross_fitted()
-
-
-def _check_task(task: Task, spec: HeadSpec) -> None:
-    if spec.texts not in (None, len(task.sentences)):
-        raise BadInput(
-            f"it was trained on rows with {spec.texts} text(s), but those of {task.name} have {len(task.sentences)}"
-        )
-    if _head(spec) != _head(task):
-        raise BadInput(f"it was trained for another task: its head is {_head(spec)}, but {task.name} is {_head(task)}")
-
-
-def _head(of: Task | HeadSpec) -> str:
-    """Describe what two heads for the same task have in common."""
-    if of.score_range is None:
-        return f"a {of.kind} of {of.outputs} classes ({', '.join(of.label_names)})"
-    low, high = of.score_range
-    return f"a {of.kind} of {low:g} to {high:g}"

@@ -19,7 +19,7 @@ from tasks import digests
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
 from tasks.encoder import lexicon
-from tasks.stages.pipeline.pretrain.text import check_file, splits
+from tasks.sources.documents import check_file, splits
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def plan(experiment: Experiment, run: Run) -> str:
     if not experiment.pretraining.text:
         return ""
     file = user_path(experiment.pretraining.text)
-    check_file(file)
+    check_file(file, "pretraining.text")
     encoder = encoder_fingerprint(experiment.model.name, experiment.runtime)
     return f"{digests.digest(file)}-{encoder}{lexicon.fingerprint(experiment.model.lexicon)}"
 

@@ -40,6 +40,7 @@ def run(context: Context, plan: str) -> Outcome:
     experiment = context.experiment
     check_gate(experiment, context.inputs["preprocess"].path / "dev")
     pretrained = context.inputs["pretrain"].path / "model"
+    teach = context.inputs.get("teach")
     original = encoder_folder(experiment.model.name, experiment.runtime)
     encoder = pretrained if pretrained.is_dir() else original
     with scratch_folder(context.output, "lexicon") as folder:
@@ -49,6 +50,7 @@ def run(context: Context, plan: str) -> Outcome:
             data=context.inputs["preprocess"].path,
             output=context.output,
             checkpoints=context.checkpoints,
+            teacher=teach.path if teach else None,
             terminal=sys.stderr.isatty(),
             pause=context.pause,
         )

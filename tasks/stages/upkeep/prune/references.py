@@ -63,8 +63,9 @@ def _record(home: Path, name: str) -> Mapping[str, Any]:
 
 def _runs_of(record: Mapping[str, Any]) -> list[str]:
     """Return the runs that a run's record names."""
-    other = [record["from"]] if "from" in record else []
-    return [*other, *record.get("experiment", {}).get("submission", {}).get("runs", [])]
+    experiment = record.get("experiment", {})
+    other = [record.get("from"), experiment.get("model", {}).get("teacher")]
+    return [*filter(None, other), *experiment.get("submission", {}).get("runs", [])]
 
 
 def _artifacts_of(record: Mapping[str, Any], store: ArtifactStore) -> Iterator[_Key]:

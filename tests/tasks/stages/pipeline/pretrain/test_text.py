@@ -8,8 +8,8 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
+from tasks.sources.documents import LONGEST_LINE, check_file, documents, splits
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
-from tasks.stages.pipeline.pretrain.text import LONGEST_LINE, check_file, documents, splits
 from tests.tasks.stages.pipeline.pretrain.samples import CLS, PIECES, SEP, text, tiny_encoder
 
 
@@ -51,9 +51,9 @@ def test_a_line_may_be_as_long_as_the_limit(tmp_path: Path) -> None:
 def test_a_file_must_be_there_and_what_its_name_says(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(BadInput, match=r"put the text there, or correct pretraining.text"):
-            check_file(missing)
+            check_file(missing, "pretraining.text")
     with pytest.raises(BadInput, match=r"text.gz is not gzip, although its name ends in .gz"):
-        check_file(write(tmp_path, b"plain", "text.gz"))
+        check_file(write(tmp_path, b"plain", "text.gz"), "pretraining.text")
 
 
 def test_every_document_is_in_one_split_drawn_by_seed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Read, check and split unlabeled text with one document per line."""
+"""Read, check, split and divide unlabeled text with one document per line."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from tasks.sources.text_files import HEAD, check_text
 
 LONGEST_LINE = 2**20  # bytes; a longer line is hardly a single document
 DEV_SHARE = 0.02  # of the documents
+SHORTEST = 12  # characters of a sentence, unless it is the last one of its document
+#: The end of a sentence with what belongs to it, also in scripts that have no spaces.
+_END = re.compile(r"""[.!?\u2026]["'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f][\u201d\u2019\u300d\u300f\uff09]*""")
 _GZIP = b"\x1f\x8b"
 _TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # as the rule html of preprocess; the < of "3 < 5" starts no tag
 
@@ -50,9 +53,24 @@ def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
     }
 
 
-def check_file(file: Path) -> None:
-    """Raise BadInput if the file is missing, is not UTF-8 text, or is not gzip although its name ends in .gz."""
-    folders.check_file(file, "put the text there, or correct pretraining.text")
+def sentences(document: str) -> Iterator[str]:
+    """Yield the sentences of a document. Very short ones, also abbreviations, are joined with the one that follows."""
+    start, has_capitals = 0, document != document.lower()
+    for end in (found.end() for found in _END.finditer(document)):
+        goes_on = has_capitals and document[end : end + 1].islower()
+        if len(document[start:end].strip()) >= SHORTEST and not goes_on:
+            yield document[start:end].strip()
+            start = end
+    if rest := document[start:].strip():
+        yield rest
+
+
+def check_file(file: Path, field: str) -> None:
+    """Raise BadInput if the file is missing, is not UTF-8 text, or is not gzip although its name ends in .gz.
+
+    `field` is the one of the experiment that names the file.
+    """
+    folders.check_file(file, f"put the text there, or correct {field}")
     if file.suffix == ".gz" and not _is_gzip(file):
         raise BadInput(f"{file} is not gzip, although its name ends in .gz: compress it, or rename it")
     if not _is_gzip(file):
