@@ -12,7 +12,7 @@ from fastapi import Query
 
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.addresses import Chosen, Page, Text
-from spark_bert.web.panel.records import open_artifact, parse, read_artifact, read_record
+from spark_bert.web.panel.records import is_number, open_artifact, parse, read_artifact, read_record
 
 PAGE = 50  # rows
 _LARGEST = 1 << 28  # bytes of a file with rows
@@ -74,7 +74,16 @@ def _row(line: Mapping[str, Any]) -> dict[str, Any]:
         "confidence": line.get("confidence"),
         "error": line.get("error"),
         "slices": line.get("slices", []),
+        "explanation": [_word(part) for part in line.get("explanation", [])],
     }
+
+
+def _word(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a word of a row, in which of its texts it is, and its contribution to each predicted label, or to ""."""
+    given = part["contribution"]
+    found = given if isinstance(given, dict) else {"": given}
+    numbers = {label: value for label, value in found.items() if is_number(value)}
+    return {"word": str(part["word"]), "text": part.get("text", 1), "contributions": numbers}
 
 
 def _name(label: Any) -> str:

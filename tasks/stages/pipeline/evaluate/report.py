@@ -15,7 +15,8 @@ from tasks.scoring.folds import FOLDS
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Verdict
 from tasks.stages.pipeline.evaluate import plots
-from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, worst
+from tasks.stages.pipeline.evaluate.explaining import tinted
+from tasks.stages.pipeline.evaluate.rows import NOTHING, Explained, Kept, worst
 from tasks.stages.pipeline.evaluate.summary import operating_points
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -65,6 +66,7 @@ def write_report(
     history: Path,
     provenance: Mapping[str, Any],
     kept: Kept = NOTHING,
+    explained: Explained = NOTHING,
 ) -> None:
     """Draw the plots, and write report.html, which contains them. `history` is the metrics.jsonl of train."""
     task, images = dev.task, {}
@@ -74,7 +76,8 @@ def write_report(
         images[name] = {"title": PLOTS[name], "source": page.inline(file)}
     html = page.render(
         TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=worst(dev, kept), plots=images,
-        provenance=provenance, readable=task.outputs <= READABLE, folds=FOLDS,
+        provenance=provenance, readable=task.outputs <= READABLE, folds=FOLDS, explained=explained,
+        tinted=tinted,
     )  # fmt: skip
     (folder / "report.html").write_text(html, encoding="utf-8")
 

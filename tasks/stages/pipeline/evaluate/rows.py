@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,9 @@ from tasks.sources.values import python_value
 
 #: Columns of the user's file by their names, with one value for each row.
 Kept = Mapping[str, pa.ChunkedArray]
-NOTHING: Kept = MappingProxyType({})
+#: Explanations of rows, by their numbers: see `explain` in tasks/inference/explanation.py.
+Explained = Mapping[int, Sequence[Mapping[str, Any]]]
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 MISTAKES = 20
 
 
@@ -41,13 +43,18 @@ def kept_of(file: Path, scored: ScoredSplit) -> Kept:
 
 
 def write_results(
-    folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], kept: Kept = NOTHING, escape: bool = False
+    folder: Path,
+    dev: ScoredSplit,
+    summary: Mapping[str, Any],
+    kept: Kept = NOTHING,
+    escape: bool = False,
+    explained: Explained = NOTHING,
 ) -> None:
     """Write the summary as metrics.json, and the predictions for later stages, for people and for viewers."""
     write_json(folder / METRICS, summary)
     pq.write_table(predictions_table(dev), folder / PREDICTIONS)
     write_csv(_listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)
-    write_json_lines(dev, folder / "rows.jsonl")
+    write_json_lines(dev, folder / "rows.jsonl", explained)
 
 
 def predictions_table(scored: ScoredSplit) -> pa.Table:
@@ -69,15 +76,18 @@ def _listing(scored: ScoredSplit, kept: Kept) -> pa.Table:
     return pa.table({"row": scored.rows, **others, **columns})
 
 
-def write_json_lines(scored: ScoredSplit, file: Path) -> None:
+def write_json_lines(scored: ScoredSplit, file: Path, explained: Explained = NOTHING) -> None:
     """Write one JSON object per row and line. All characters are ASCII, so nothing in a text looks like a line end.
 
     Each has row, text, for pairs text2, label, prediction and slices. In a classification label and prediction are
     names, in a multi-label task lists of names; both have correct (all labels of the row are) and the probabilities in
     the order of the label names, a classification also confidence. A regression has error, prediction minus label.
+    Rows that are explained have explanation.
     """
     with file.open("w", encoding="ascii") as stream:
         for row in _objects(scored):
+            if row["row"] in explained:
+                row["explanation"] = explained[row["row"]]
             stream.write(json.dumps(row, allow_nan=False) + "\n")
 
 
@@ -108,14 +118,19 @@ def _answers(scored: ScoredSplit) -> dict[str, list[Any]]:
     return {"correct": right.tolist(), "confidence": confidence, "probabilities": probabilities}
 
 
+def worst_places(scored: ScoredSplit, shown: int = MISTAKES) -> list[int]:
+    """Return the positions of the worst mistakes: see `worst`."""
+    places: list[int] = _ranked(scored)[0][:shown].tolist()
+    return places
+
+
 def worst(scored: ScoredSplit, kept: Kept = NOTHING, shown: int = MISTAKES) -> list[dict[str, Any]]:
     """Return the worst mistakes: the most confident errors, or the largest ones of a regression.
 
     For a multi-label task they are the rows with the wrong label whose probability is farthest from its threshold, and
     they have this label and the probability. Kept columns that repeat a text are left out.
     """
-    ranked, figures = _ranked(scored)
-    places = ranked[:shown].tolist()
+    places, figures = worst_places(scored, shown), _ranked(scored)[1]
     texts = [scored.sentences[at] for at in places]
     labels, predicted = (label_names(scored.task, side[places]).tolist() for side in (scored.labels, scored.predicted))
     others = {}

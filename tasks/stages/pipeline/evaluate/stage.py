@@ -21,6 +21,7 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
     """Score the dev split and, if there is one, the held-out split with the trained model, and write the results."""
     from tasks.encoder.loading import load_trained
     from tasks.scoring.verdict import verdict_on
+    from tasks.stages.pipeline.evaluate.explaining import explain_worst
     from tasks.stages.pipeline.evaluate.report import provenance_of, write_report
     from tasks.stages.pipeline.evaluate.rows import kept_of, write_results
     from tasks.stages.pipeline.evaluate.summary import score, summarize
@@ -35,9 +36,10 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
         heldout = score(task, model, splits / "heldout").at_thresholds(limits)
     summary = summarize(dev, heldout, limits)
     kept = {} if experiment.preprocessing.resplit else kept_of(inputs["validate"].path / "kept-dev.parquet", dev)
-    write_results(output, dev, summary, kept, experiment.prediction.escape_formulas)
+    explained = explain_worst(dev, model, trained / "model")
+    write_results(output, dev, summary, kept, experiment.prediction.escape_formulas, explained)
     verdict = verdict_on(output, experiment, inputs)
-    write_report(output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context), kept)
+    write_report(output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context), kept, explained)
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
     files = {"report": "report.html", "predictions": "predictions.csv"}
     return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})

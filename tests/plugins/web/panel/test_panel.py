@@ -447,6 +447,19 @@ def test_rows_have_slices_and_may_have_several_labels_or_a_score(ask: Ask, home:
     assert ask("rows", run="run", slice="label:x")["rows"] == ask("rows", run="run", wrong="true")["rows"] == [second]
 
 
+def test_explained_rows_say_what_each_word_contributes_to_each_predicted_label(ask: Ask, home: Path) -> None:
+    words = [
+        {"word": "a", "contribution": -0.25},
+        {"word": HOSTILE, "text": 2, "contribution": {"x": 0.5, "y": "not a number"}},
+    ]
+    row = {"row": 0, "text": "a", "label": ["x"], "prediction": ["x"], "slices": [], "explanation": words}
+    commit(home, Run(home / "runs/run"), load("movies"), "evaluate", {}, {"rows.jsonl": lines(row)})
+    assert ask("rows", run="run")["rows"][0]["explanation"] == [
+        {"word": "a", "text": 1, "contributions": {"": -0.25}},
+        {"word": HOSTILE, "text": 2, "contributions": {"x": 0.5}},
+    ]
+
+
 def test_the_page_of_a_run(ask: Ask, home: Path) -> None:
     run = make_run(home, "finetune", RUN_ID, 0.75, training__epochs=7)
     record = Run(home / "runs" / run)

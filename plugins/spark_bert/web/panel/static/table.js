@@ -1,16 +1,18 @@
 // Dev rows with their texts, labels, and predictions, and the buttons between the pages of a table.
 import { h } from './elements.js'
+import { explained, legend } from './explanation.js'
 import { address } from './page.js'
 import { count, counted, percent, score } from './format.js'
 
 export function rowsTable(rows) {
   if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
   const errors = rows.some((row) => typeof row.error === 'number')
-  return h('table', { class: 'rows' },
+  const words = rows.some((row) => row.explanation.length) ? legend() : null
+  return [words, h('table', { class: 'rows' },
     h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'row'), h('th', {}, 'text'), h('th', {}, 'label'), h('th', {}, 'prediction'), h('th', { class: 'number' }, errors ? 'error' : 'confidence'))),
     h('tbody', {}, rows.map((row) => h('tr', {}, rowNumber(row), texts(row),
       h('td', {}, row.label), h('td', { class: row.wrong ? 'wrong' : null }, row.prediction),
-      h('td', { class: 'number' }, typeof row.error === 'number' ? score(row.error) : typeof row.confidence === 'number' ? percent(row.confidence) : '–')))))
+      h('td', { class: 'number' }, typeof row.error === 'number' ? score(row.error) : typeof row.confidence === 'number' ? percent(row.confidence) : '–')))))]
 }
 
 /** Dev rows with the answers of several models. `headings` are those of the models, as elements. */
@@ -24,7 +26,7 @@ export function answersTable(rows, headings) {
 }
 
 const rowNumber = ({ row }) => h('td', { class: 'number muted' }, String(row))
-const texts = ({ texts }) => h('td', { class: 'text' }, texts.map((text) => h('p', {}, text)))
+const texts = (row) => h('td', { class: 'text' }, (row.explanation?.length ? explained(row) : row.texts).map((text) => h('p', {}, text)))
 
 /** Which part of a table is shown, and the buttons to its other pages, whose addresses have the same parameters. */
 export function pager(name, { page, size, total }, thing, kept) {

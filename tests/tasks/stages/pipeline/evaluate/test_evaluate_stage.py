@@ -95,7 +95,13 @@ def test_a_classifier(tmp_path: Path) -> None:
         60,
         {"report": "report.html", "predictions": "predictions.csv"},
     )
+    rows = [json.loads(line) for line in (tmp_path / "evaluate" / "rows.jsonl").read_text().splitlines()]
+    explained = {row["row"]: row for row in rows if "explanation" in row}
+    assert set(explained) == set(json.loads((tmp_path / "evaluate" / "metrics.json").read_text())["mistakes"])
+    for row in explained.values():
+        assert [word["word"] for word in row["explanation"]] == row["text"].split()
     html = (tmp_path / "evaluate" / "report.html").read_text(encoding="utf-8")
+    assert html.count("<mark") == 2 + sum(len(row["explanation"]) for row in explained.values())
     assert all(fact in html for fact in ("train-key", "a1b2c3", "all-MiniLM-L6-v2", f"{right:.4f}"))
     assert judged(evaluated, tmp_path / "gate").exit_code == ExitCode.DONE
 

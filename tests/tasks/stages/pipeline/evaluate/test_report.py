@@ -20,6 +20,7 @@ from include.stages import BadInput
 from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.pipeline.evaluate import plots
+from tasks.stages.pipeline.evaluate.explaining import tinted
 from tasks.stages.pipeline.evaluate.rows import kept_of
 from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes, of_labels, write_report
 
@@ -51,6 +52,25 @@ def test_dollar_signs_in_label_names_are_no_formula(sst2: ScoredSplit, tmp_path:
     dev = dataclasses.replace(sst2, task=dataclasses.replace(sst2.task, label_names=names))
     html = page_of(tmp_path, dev, history)
     assert all(name in html for name in names)
+
+
+def test_explained_words_are_tinted_where_they_stand_in_the_texts() -> None:
+    words = [
+        {"word": "a", "text": 1, "contribution": {"x": 0.5, "y": -0.1}},
+        {"word": "a", "text": 1, "contribution": {"x": -0.25, "y": 0.0}},
+        {"word": "b", "text": 2, "contribution": {}},
+    ]
+    first, second = tinted(("is a, a", "b"), words)
+    assert first == [
+        ("is ", None, ""),
+        ("a", 1, "x +0.500, y -0.100"),
+        (", ", None, ""),
+        ("a", -0.5, "x -0.250, y +0.000"),
+        ("", None, ""),
+    ]
+    assert second == [("", None, ""), ("b", 0, ""), ("", None, "")]
+    [[_, faint, _]] = tinted(("a",), [{"word": "a", "contribution": 0.02}])
+    assert faint.share == pytest.approx(0.2) and faint.title == "+0.020"
 
 
 def test_the_text_of_a_mistake_is_escaped(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
