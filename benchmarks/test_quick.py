@@ -28,6 +28,7 @@ ROWS = {
     "scaling": ["sum, between hosts", "ring, 2", "ring, onebit, 4", "hierarchical, hosts of 2, 4", "powersgd"],
     "gpu": ["fp32", "base: static batches, fp32", "bf16 without padding, on one GPU", "Trainer, best switches"],
     "preprocess_scale": ["200"],
+    "max_risk": ["SST-2, 4,000", "STS-B, 4,000", "STS-B in 6 classes, 4,000"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "explanations": ["words left out", "words masked", "integrated gradients", "random"],
     "serve_load": [

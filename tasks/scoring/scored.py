@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from include.glue import Task
 from include.paired import Interval
 from tasks.encoder.batching import TokenTable
+from tasks.scoring import risk
 from tasks.scoring.calibration import fit_temperature
 from tasks.scoring.folds import folds
 from tasks.scoring.intervals import interval
@@ -88,6 +89,11 @@ class ScoredSplit:
                 limits[fold] = tune(labels, probabilities(kind, logits / temperature))
         found = limits if kind == "multilabel" else None
         return replace(self, logits=raw / temperatures[:, None], thresholds=found, temperatures=temperatures)
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what the rows say of the risk of the answers: of a dev split, cross-fit it first."""
+        answers = self.predicted if self.task.kind == "regression" else self.probabilities
+        return risk.count(self.task.kind, self.labels, answers, self.task.score_range)
 
     def at_thresholds(self, values: Sequence[float]) -> ScoredSplit:
         """Return the split with the same thresholds for all rows, [labels]; itself if there are none."""

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+import tritonclient.http as triton
 
 from include.artifacts import Artifact
+from tasks.inference.packaged_model import PackagedModel
+from tasks.scoring.risk import EVIDENCE
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.serving.conftest import Client, Process, Reply, Start
 from tests.tasks.serving.versions import MODEL, add, await_version, promote
-from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
+from tests.tasks.stages.pipeline.package.packages import SENTENCES, doubt, packaged
 
 TENSORS = {"inputs": [{"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"]}]}
 
@@ -90,6 +96,46 @@ def test_a_request_is_answered_by_the_version_that_it_began_with(tmp_path: Path,
         response.begin()
         assert json.load(response)["model_version"] == "1"
     assert process.stop() == 0
+
+
+def test_each_champion_abstains_where_its_own_dev_rows_say_so(tmp_path: Path, made: Artifact, start: Start) -> None:
+    plain, sentences = PackagedModel(made.path), list(dict.fromkeys(SENTENCES))
+    confidence = plain.probabilities(plain.logits([sentences])).max(axis=1)
+    versions = []
+    for name, least in (("careful", float(np.median(confidence))), ("old", None), ("sure", 0.5)):
+        shutil.copytree(made.path, tmp_path / name)
+        (tmp_path / name / EVIDENCE).unlink()
+        if least is not None:
+            doubt(tmp_path / name, least)
+        versions.append(add(tmp_path, replace(made, path=tmp_path / name), f"{name:-<16}"))
+    promote(tmp_path, versions[0])
+    process = start("serving.poll=0.1", "serving.threads=1", "prediction.max_risk=0.05")
+    await_version(process.client, "1")
+    process.said("version 1: max_risk 0.05 is certified from confidence")
+    results = process.client.post("/query", {"sentences": sentences}).value["results"]
+    silent = [row["label"] is None for row in results]
+    assert 0 < sum(silent) < len(silent) and list(results[0]) == ["label", "probabilities", "abstained"]
+    for row in results:
+        assert (row["label"] is None) == (row["abstained"] is not None)
+        assert row["label"] in (None, max(row["probabilities"], key=row["probabilities"].get))
+    client = triton.InferenceServerClient(urlsplit(process.client.address).netloc)
+    tensor = triton.InferInput("sentence", [len(sentences)], "BYTES")
+    tensor.set_data_from_numpy(np.array([sentence.encode() for sentence in sentences], object))
+    for binary in (True, False):
+        outputs = [triton.InferRequestedOutput(name, binary_data=binary) for name in ("label", "abstained")]
+        found = client.infer(MODEL, [tensor], outputs=outputs)
+        assert (found.as_numpy("label") == -1).tolist() == silent
+        texts = found.as_numpy("abstained").tolist()
+        reasons = [text.decode() if isinstance(text, bytes) else text for text in texts]
+        assert reasons == [row["abstained"] or "" for row in results]
+    counted = f'spark_bert_abstained_total{{version="1"}} {3.0 * sum(silent)}'
+    assert counted in process.client.send("/metrics").value
+    promote(tmp_path, versions[1])
+    process.said("version 2 of", "is not used: prediction.max_risk needs", "package the model again")
+    promote(tmp_path, versions[2])
+    await_version(process.client, "3")
+    results = process.client.post("/query", {"sentences": sentences}).value["results"]
+    assert {row["abstained"] for row in results} == {None} and all(row["label"] for row in results)
 
 
 def test_a_registry_that_does_not_answer_is_asked_again(start: Start) -> None:

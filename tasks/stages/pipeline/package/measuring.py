@@ -60,7 +60,9 @@ def measure_forms(
         model = TrainedModel(str(folder), str(package / form.file), form.engine, form.precision)
         runner = Runner(folder, model.open(threads(ranks=1)))
         logits = runner.documents(dev, np.arange(len(dev.documents)))
-        scored[form.name] = ScoredSplit.of(task, dev, logits).at_thresholds(runner.head.thresholds)
+        scored[form.name] = ScoredSplit.of(task, dev, logits, runner.head.temperature).at_thresholds(
+            runner.head.thresholds
+        )
         models[form.name] = model
 
     compute(REFERENCE)
@@ -71,7 +73,7 @@ def measure_forms(
     found = {name: compare(split, scored[REFERENCE.name]) for name, split in scored.items()}
     speeds = measure_speeds(models, dev)
     offered = [name for name, fidelity in found.items() if not fidelity.reasons(limits)]
-    write_json(package / risk.EVIDENCE, {name: evidence(scored[name]) for name in offered})
+    write_json(package / risk.EVIDENCE, {name: scored[name].cross_fitted().evidence() for name in offered})
     return [
         _described(
             form,
@@ -123,12 +125,6 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
     metric, before = (scored.metrics()[scored.task.metric] for scored in (form, reference))
     changes = asdict(Changes.of(one, other))
     return Fidelity(**changes, agreement=float(same.mean()), metric=metric, metric_loss=round(before - metric, 9))
-
-
-def evidence(scored: ScoredSplit) -> dict[str, Any]:
-    """Return what the answers to labeled rows say of the risk of a form."""
-    task, answers = scored.task, scored.predicted if scored.task.kind == "regression" else scored.probabilities
-    return risk.count(task.kind, scored.labels, answers, task.score_range)
 
 
 def _described(

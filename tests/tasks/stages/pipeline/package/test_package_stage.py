@@ -16,6 +16,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +29,7 @@ from tasks.inference.packaged_backends import computes, fastest
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
 from tasks.scoring.predictions import Array
+from tasks.scoring.risk import EVIDENCE
 from tasks.stages.pipeline.package import forms
 from tasks.stages.pipeline.package.forms import quantized_groups
 from tasks.tracking.champions import Champions
@@ -39,6 +41,7 @@ from tests.tasks.stages.pipeline.package.packages import (
     SCORES,
     SENTENCES,
     SETS,
+    doubt,
     packaged,
 )
 
@@ -145,6 +148,21 @@ def test_the_package_has_the_profile_of_the_training_rows(package: Path) -> None
     assert profile is not None and profile.rows == profile.labels.total() == len(SENTENCES)
     assert set(profile.labels) <= set(CLASSES.label_names)
     assert profile.words == Counter(" ".join(SENTENCES).split())
+
+
+def test_mlflow_answers_only_where_the_risk_allows_it(package: Path, tmp_path: Path) -> None:
+    evidence = json.loads((package / EVIDENCE).read_text())
+    said = json.loads((package / "package.json").read_text())
+    assert list(evidence) == [form["name"] for form in said["forms"] if form["offered"]]
+    dev = evidence["torch-fp32"]
+    assert dev["rows"] == dev["answered"][0] == len(SENTENCES) and set(dev["wrong"]) == {0}
+    shutil.copytree(package, tmp_path / "package")
+    confidence = PackagedModel(package).predict(pd.DataFrame({"sentence": SENTENCES}))["probabilities"].map(max)
+    doubt(tmp_path / "package", float(confidence.median()))
+    model = mlflow.pyfunc.load_model(str(tmp_path / "package"), model_config={"max_risk": 0.05})
+    answers = model.predict(pd.DataFrame({"sentence": SENTENCES}))
+    assert list(answers) == ["label", "probabilities", "abstained"] and answers["abstained"].str.contains("below").any()
+    assert answers["label"].isna().equals(answers["abstained"].notna()) and answers["label"].notna().any()
 
 
 def test_a_form_that_disagrees_is_not_offered_and_its_file_is_gone(
