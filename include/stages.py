@@ -247,7 +247,8 @@ _UPKEEP = (
     Stage("track", 1, "write the run to MLflow, and earlier ones that it missed", records="all", mlflow=True),
     Stage(
         "publish", 2, "upload the model with its model card to the Hugging Face hub",
-        ("publication", "data", "model", "preprocessing"), ("validate", "preprocess", "train", "evaluate", "gate"),
+        ("publication", "data", "model", "preprocessing", "distillation"),
+        ("validate", "preprocess", "train", "evaluate", "gate"),
         cache=True, uploads=True,
     ),
     Stage(

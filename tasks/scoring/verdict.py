@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
+from include.fields.results import Gate
 from include.glue import Task
 from include.paired import Interval
 from tasks.encoder.labels import from_column
@@ -97,6 +98,7 @@ def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None)
         )
     metrics = [_metric(task, metric, least, gate.beat_baseline, evidence) for metric, least in thresholds.items()]
     checks = [*metrics, *(_slice(name, least, evidence) for name, least in gate.slices.items())]
+    checks += _of_teacher(gate, evidence.summary.get("teacher") or {})
     reasons += [check.reason for check in checks if check.reason]
     rows = {"expected": expected_rows, "measured": measured, "predictions": predicted}
     return Verdict(task.name, rows, checks, reasons)
@@ -126,6 +128,29 @@ def _slice(name: str, threshold: float, evidence: Evidence) -> Check:
     found = None if value is None or between is None else (float(between[0]), float(between[1]))
     reason = _reason(f"{metric} on {name}", value, threshold, found, key)
     return Check(key, metric, name, value, threshold, found, None, reason)
+
+
+def _of_teacher(gate: Gate, found: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield the comparisons with the teacher that the gate asks for: of the metric, and of the rows per second."""
+    if gate.teacher_margin is not None:
+        key, margin = "gate.teacher_margin", gate.teacher_margin
+        metric = f"{found.get('metric', 'metric')} minus the teacher's"
+        value, bounds, reason = _number(found.get("difference")), found.get("interval"), ""
+        between = None if value is None or bounds is None else (float(bounds[0]), float(bounds[1]))
+        if between is None:
+            reason = f"{metric} is missing or undefined, but {key} requires it"
+        elif between[0] < -margin:
+            reason = (
+                f"{found['metric']} {found['model']:.4f} may be as much as {-between[0]:.4f} below the teacher's "
+                f"{found['teacher']:.4f}, which is more than {key} = {margin} (95 % interval of the difference "
+                f"{between[0]:.4f} to {between[1]:.4f})"
+            )
+        yield Check(key, metric, "", value, 0.0 - margin, between, None, reason)
+    if gate.teacher_speed is not None:
+        key, metric = "gate.teacher_speed", "rows per second, times the teacher's,"
+        value = _number(found.get("rows_per_second", {}).get("times"))
+        reason = _reason(metric, value, gate.teacher_speed, None, key)
+        yield Check(key, metric.removesuffix(","), "", value, gate.teacher_speed, None, None, reason)
 
 
 def _number(value: Any) -> float | None:

@@ -80,6 +80,8 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "training", _trained(results["train"])
     for check in results.get("gate", {}).get("checks", []):
         yield "metrics", _check(check)
+    if teacher := results.get("evaluate", {}).get("teacher"):
+        yield "teacher", _compared(teacher)
     if "gate" in results:
         yield "verdict", "passed" if results["gate"]["passed"] else "not passed"
     if "package" in results:
@@ -181,6 +183,15 @@ def _check(check: Result) -> str:
     if check["baseline"] is not None:
         parts.append(f"a constant answer reaches {check['baseline']:.4f}")
     return ", ".join(parts)
+
+
+def _compared(teacher: Result) -> str:
+    """Compare the model with its teacher, whose metric may be undefined."""
+    values = ["undefined" if teacher[side] is None else f"{teacher[side]:.4f}" for side in ("model", "teacher")]
+    times = f"{teacher['rows_per_second']['times']:.2f} times as many rows per second"
+    found = teacher["interval"]
+    between = f", 95 % interval of the difference {found[0]:.4f} to {found[1]:.4f}" if found else ""
+    return f"{teacher['metric']} {values[0]}, that of {teacher['name']} {values[1]}{between}; {times}"
 
 
 def _packaged(result: Result) -> str:

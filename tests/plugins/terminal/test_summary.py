@@ -73,6 +73,17 @@ def test_every_fact_has_a_line(run: Run) -> None:
     ]
 
 
+def test_a_model_is_compared_with_its_teacher(run: Run) -> None:
+    about = {"name": "large", "metric": "accuracy", "model": 0.9, "teacher": None, "interval": None}
+    evaluated = {"teacher": {**about, "rows_per_second": {"times": 3.456}}}
+    assert said(run, evaluate=done(evaluated)) == [
+        "teacher     accuracy 0.9000, that of large undefined; 3.46 times as many rows per second"
+    ]
+    evaluated["teacher"] |= {"teacher": 0.91, "interval": [-0.025, 0.005]}
+    between = "95 % interval of the difference -0.0250 to 0.0050"
+    assert f"that of large 0.9100, {between}; 3.46 times" in said(run, evaluate=done(evaluated))[0]
+
+
 def test_what_was_found_out_about_labels_is_listed(run: Run) -> None:
     stages = {"validate": done(VALIDATED)}
     write_run(run, {"task": "classification", "labels": ["no", "yes"], "score_range": None}, stages)

@@ -170,3 +170,34 @@ def test_a_slice_has_no_baseline() -> None:
     """Every row of a label has that label: a constant is always right there."""
     found = evidence(slices={"label:positive": {"rows": 50, "metric": "recall", "recall": 0.9}})
     assert judged(SST2, {"accuracy": 0.5}, {"label:positive": 0.8}, found, 100).passed
+
+
+TEACHER = {
+    "metric": "accuracy", "model": 0.9, "teacher": 0.91, "difference": -0.01, "interval": [-0.03, 0.01],
+    "rows_per_second": {"times": 2.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gate", "teacher", "reasons"), [
+    ({"teacher_margin": 0.03, "teacher_speed": 2.5}, TEACHER, []),
+    ({}, None, []),
+    (
+        {"teacher_margin": 0.02},
+        TEACHER,
+        [
+            "accuracy 0.9000 may be as much as 0.0300 below the teacher's 0.9100, which is more than "
+            "gate.teacher_margin = 0.02 (95 % interval of the difference -0.0300 to 0.0100)"
+        ],
+    ),
+    ({"teacher_margin": 0.02}, TEACHER | {"interval": None}, ["accuracy minus the teacher's is missing or undefined"]),
+    ({"teacher_margin": 0.02}, None, ["metric minus the teacher's is missing or undefined"]),
+    ({"teacher_speed": 3}, TEACHER, ["rows per second, times the teacher's, 2.5000 is 0.5000 below"]),
+    ({"teacher_speed": 3}, None, ["rows per second, times the teacher's, is missing"]),
+])  # fmt: skip
+def test_a_model_is_held_against_its_teacher(gate: dict[str, Any], teacher: Any, reasons: list[str]) -> None:
+    values = {"data": {"task": SST2, "source": "glue", "path": "glue"}, "model": {"teacher": "large"}}
+    experiment = build({**values, "gate": {"accuracy": 0.9, **gate}}, "test")
+    verdict = judge(experiment, evidence(teacher=teacher), 100)
+    assert len(verdict.reasons) == len(reasons) and len(verdict.checks) == 1 + len(gate)
+    for found, expected in zip(verdict.reasons, reasons, strict=True):
+        assert found.startswith(expected)

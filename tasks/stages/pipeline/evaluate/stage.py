@@ -35,6 +35,10 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
     if (splits / "heldout").is_dir():
         heldout = score(task, model, splits / "heldout").at_thresholds(limits)
     summary = summarize(dev, heldout, limits)
+    if teach := inputs.get("teach"):
+        from tasks.stages.pipeline.evaluate.teacher import compare_with_teacher
+
+        summary["teacher"] = compare_with_teacher(dev, trained / "model", model, teach.path)
     kept = {} if experiment.preprocessing.resplit else kept_of(inputs["validate"].path / "kept-dev.parquet", dev)
     explained = explain_worst(dev, model, trained / "model")
     write_results(output, dev, summary, kept, experiment.prediction.escape_formulas, explained)
@@ -42,4 +46,5 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
     write_report(output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context), kept, explained)
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
     files = {"report": "report.html", "predictions": "predictions.csv"}
-    return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})
+    of_teacher = {"teacher": summary["teacher"]} if "teacher" in summary else {}
+    return Outcome({"metrics": summary["metrics"], "rows": len(dev), **of_teacher, "files": files})

@@ -47,7 +47,8 @@ def model_card(experiment: Experiment, evidence: Mapping[str, Any], base: BaseMo
     text = environment.get_template(TEMPLATE.name).render(
         name=name, task=experiment.task, data=_data_name(experiment), base=base, evidence=evidence,
         metrics=list(_metrics(experiment.task, evidence["summary"])), weakest=_weakest(evidence["summary"]),
-        needs_code=experiment.model.pooling != "native",
+        needs_code=experiment.model.pooling != "native", teacher=evidence["summary"].get("teacher"),
+        distillation=experiment.distillation,
     )  # fmt: skip
     return f"---\n{_header(experiment, evidence, base)}\n---\n\n{text}"
 

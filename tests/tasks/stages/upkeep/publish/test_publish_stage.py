@@ -128,3 +128,27 @@ def test_a_hub_that_does_not_answer_is_tried_again(trained: dict[str, Any], monk
     monkeypatch.setenv("HF_TOKEN", hubs.TOKEN)
     with pytest.raises(Transient, match="cannot be reached"):
         run_stage("publish", to_repository(trained), home(trained, "passed"))
+
+
+def test_a_distilled_model_is_compared_with_its_teacher(trained: dict[str, Any]) -> None:
+    text = Path(trained["data"]["path"]) / "text.txt"
+    text.write_text("\n".join(text for (text,) in reviews(20, 4)[0]))
+    values = trained | {
+        "model": trained["model"] | {"teacher": "passed"},
+        "distillation": {"text": str(text), "temperature": 3},
+        "gate": trained["gate"] | {"teacher_margin": 1, "teacher_speed": 0.01},
+    }
+    run = home(values, "distilled")
+    for stage in (*BEFORE[:3], "teach", *BEFORE[3:], "publish"):
+        made = run_stage(stage, build(values, "test"), run)
+    teacher = run.artifact("evaluate").manifest.result["teacher"]
+    assert (teacher["name"], teacher["rows"], teacher["metric"]) == ("passed", 48, "accuracy")
+    assert teacher["teacher"] == home(values, "passed").artifact("evaluate").manifest.result["metrics"]["accuracy"]
+    assert teacher["rows_per_second"]["times"] == pytest.approx(1, rel=0.9)
+    checks = run.artifact("gate").manifest.result["checks"]
+    assert [check["key"] for check in checks] == ["gate.accuracy", "gate.teacher_margin", "gate.teacher_speed"]
+    report = (run.artifact("evaluate").path / "report.html").read_text()
+    assert "<h2>Teacher</h2>" in report and "its teacher, passed" in report
+    card = " ".join((made.path / "README.md").read_text().split())
+    assert f"a teacher, passed, with unlabeled texts from {text}, at temperature 3 and with weight" in card
+    assert f"| its teacher | {teacher['teacher']:.4f} |" in card
