@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 AT_WORK = "at-work"
 #: The file of a run that is an arm of an ablation: its study, configuration, task and seed.
 ARM = "arm.json"
+#: The file of a run with how far its search is. The artifacts of search and recommend have such a file as well.
+SEARCH = "search.json"
 #: The file of a run with a person's answer to a request for approval. As all files of a run, it only informs: every
 #: stage may write there.
 DECISION = "decision.json"

@@ -48,7 +48,7 @@ prepare() {
     esac
     scripts/home.sh "$SPARK_BERT_HOME"
     mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS"/{service,stream} \
-        "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,streams} "$platform"/{logs,mlflow,monitoring,postgres,prometheus,secrets}
+        "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,searches,streams} "$platform"/{logs,mlflow,monitoring,postgres,prometheus,secrets}
     chmod 700 "$platform"
     printf %s "$SPARK_BERT_DATA" >"$platform/data"
     (
@@ -59,7 +59,7 @@ prepare() {
         secret login.json login
     )
     if [ "$(id -u)" = 0 ]; then
-        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs,streams} "$SPARK_BERT_CACHE"
+        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs,searches,streams} "$SPARK_BERT_CACHE"
     fi
 }
 

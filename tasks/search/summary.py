@@ -1,5 +1,7 @@
 """The content of search.json, which both stages of a search write, and which report, panel, and `make tune` read.
 
+While `search` is at work, the file lies in the folder of its run, with what can be said at that time.
+
 search, task, metric   the name of the search, the task, and the metric of dev that is maximized
 seed                   the training.seed of all trials
 minutes, limit         the budget, and the largest number of trials (0: none)
@@ -53,12 +55,17 @@ _LEAST = 4  # trials of which importance says anything
 
 def summarize(search: Search, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return the content of search.json. Raise BadInput if no trial has reached a rung."""
-    best, asked = rungs.best(trials), search.experiment.search
-    if best is None:
+    if rungs.best(trials) is None:
         raise BadInput(
             f"no trial of the search {search.name} was trained until its first rung within search.minutes "
-            f"{asked.minutes:g}: write more minutes"
+            f"{search.experiment.search.minutes:g}: write more minutes"
         )
+    return {**so_far(search, trials), "importance": _importance(trials, search.space)}
+
+
+def so_far(search: Search, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """Return what can be said at any time, which is all but the importance of the fields, and takes no time."""
+    best, asked = rungs.best(trials), search.experiment.search
     default = {name: search.experiment.part((name,))[name] for name in search.space}
     return {
         "search": search.name,
@@ -72,8 +79,8 @@ def summarize(search: Search, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         "default": default,
         "shares": list(rungs.SHARES),
         "trials": [_trial(search, trial, default) for trial in trials],
-        "best": best.number,
-        "importance": _importance(trials, search.space),
+        "best": best and best.number,
+        "importance": {},
         "comparison": None,
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,8 +70,11 @@ class Search:
 class Worker:
     """A process that works on a search."""
 
-    def __init__(self, search: Search, storage: Storage, study: Study) -> None:
-        self.search, self._storage, self._study = search, storage, study
+    def __init__(
+        self, search: Search, storage: Storage, study: Study, tell: Callable[[list[FrozenTrial]], None]
+    ) -> None:
+        """`tell` gets all trials whenever something is decided, for those who watch the search."""
+        self.search, self._storage, self._study, self._tell = search, storage, study, tell
         self._spread = search.spread
 
     def work(self) -> None:
@@ -80,6 +84,7 @@ class Worker:
                 with ExitStack() as lock:
                     with self._storage.deciding():
                         number = self._choose(lock)
+                        self._tell(self.trials())
                     if number is not None:
                         self._advance(number)
                     elif any(trial.state == TrialState.RUNNING for trial in self.trials()):

@@ -47,7 +47,8 @@ _COMMON = (
     *("streaming.name", "streaming.source", "streaming.folder", "streaming.brokers", "streaming.topic"),
     *("streaming.text", "streaming.text2", "streaming.model", "prediction.form", "dataset.name", "dataset.drop"),
     *("retraining.start", "retraining.margin", "retraining.trial_texts", "retraining.approval", "retention"),
-    *("runtime.spark_master", "runtime.download"),
+    *("search.minutes", "search.trials", "search.seeds", "search.space", "search.name", "runtime.spark_master"),
+    *("runtime.download",),
 )
 
 

@@ -28,6 +28,8 @@ def _repository() -> Path:
 REPOSITORY = _repository()
 #: A name that can be part of a container's name and of a label. It has no dot, because a dot ends it in both.
 _DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
+#: The Airflow tasks whose mapped indices work together in the run of their Dag run, not each in a run of its own.
+TOGETHER = ("search",)
 
 
 def home() -> Path:
@@ -82,8 +84,9 @@ def run_folder(dag_id: str, run_id: str) -> Path:
 
 
 def run_name(task: Any) -> str:
-    """Return the id of the Dag run of a task instance or its key, with the index in a mapped task group."""
-    return indexed(str(task.run_id), getattr(task, "map_index", -1))
+    """Return the id of the Dag run of a task instance or its key, with the index if each has a run of its own."""
+    together = getattr(task, "task_id", "") in TOGETHER
+    return indexed(str(task.run_id), -1 if together else getattr(task, "map_index", -1))
 
 
 def indexed(run_id: str, map_index: int) -> str:

@@ -17,7 +17,7 @@ from include.experiment import Experiment
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.deployment.inputs import check_inputs
-from spark_bert.deployment.places import this_run
+from spark_bert.deployment.places import run_name, this_run, without_index
 from spark_bert.operators.failures import Interrupted, Refused
 from spark_bert.operators.tracing import StageSpans, environment
 from spark_bert.web.links import LINKS
@@ -87,7 +87,7 @@ class StageOperator(BaseOperator):
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Set the command and the variables. `execute` refuses the experiment: Airflow folds the log up to there."""
         self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
-        if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
+        if context.get("ti") and (index := without_index(run_name(context["ti"]))[1]) >= 0:
             self.variables[MAP_INDEX] = str(index)
         try:
             self.experiment = self.experiment_of(context)

@@ -75,4 +75,6 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "publish": (ArtifactLink("Model card", "card"),),
     "study": (ArtifactLink("Study", "report"),),
     "leaderboard": (ArtifactLink("Leaderboard", "leaderboard"),),
+    "search": (ArtifactLink("Trials", "search"),),
+    "recommend": (ArtifactLink("Search", "report"), ArtifactLink("Recommended experiment", "experiment")),
 }

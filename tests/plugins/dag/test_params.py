@@ -31,7 +31,7 @@ def _schema(key: str) -> dict[str, Any]:
 
 
 def test_every_field_that_the_pipeline_reads_has_a_param_with_section_title_and_help() -> None:
-    others = {"study", "dataset", "retraining", "retention", "publication", "scoring", "serving", "streaming"}
+    others = {"study", "dataset", "retraining", "retention", "publication", "scoring", "serving", "search", "streaming"}
     sections = Experiment().model_dump(exclude=others)
     fields = {f"{section}.{field}" for section, part in sections.items() for field in part}
     assert set(form()) == fields | {"experiment"}

@@ -14,7 +14,7 @@ TRAINING, SPARK = "spark_bert_training", "spark_bert_spark"
 
 def test_training_and_spark_have_pools() -> None:
     stages = {name: pool(name) for name in STAGES}
-    assert {stage for stage, name in stages.items() if name == TRAINING} == {"pretrain", "train"}
+    assert {stage for stage, name in stages.items() if name == TRAINING} == {"pretrain", "train", "search", "recommend"}
     assert {stage for stage, name in stages.items() if name == SPARK} == {
         "validate", "preprocess", "teach", "predict", "score", "stream",
     }  # fmt: skip

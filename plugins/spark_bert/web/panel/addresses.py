@@ -20,7 +20,9 @@ Page = Annotated[int, Query(ge=1, le=1_000_000)]
 def chosen(may: May, run: str = "", dag_id: str = "", run_id: str = "", map_index: str = "") -> Row:
     """Return the run that the address names, by its folder or its ids in Airflow; 404 if the user may not read it."""
     index = int(map_index) if map_index.isdecimal() else -1  # Airflow leaves {MAP_INDEX} where no task is mapped
-    row = INDEX.find(run or run_folder(dag_id, indexed(run_id, index)).name)
+    # An index of a mapped task that has no run of its own works in that of its Dag run.
+    names = [run] if run else [run_folder(dag_id, name).name for name in (indexed(run_id, index), run_id)]
+    row = next(filter(None, map(INDEX.find, names)), None)
     if row is None or not may(row.dag_id):
         raise HTTPException(404, "There is no such run, or you may not read its Dag.")
     return row

@@ -14,10 +14,23 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from spark_bert.web.access import current_user
 from spark_bert.web.links import PANEL, base_path
-from spark_bert.web.panel import champions, compare, datasets, evaluation, leaderboards, run_page, table, trace
+from spark_bert.web.panel import (
+    champions,
+    compare,
+    datasets,
+    evaluation,
+    leaderboards,
+    run_page,
+    searches,
+    table,
+    trace,
+)
 
 #: Each page's title, by its name. The page NAME is the module static/NAME.js.
-PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
+PAGES = {
+    "runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data",
+    "searches": "Searches", "search": "Search",
+}  # fmt: skip
 #: The function that answers each route below api/, by its name. All only read.
 ROUTES: dict[str, Callable[..., dict[str, Any]]] = {
     "runs": table.select_runs,
@@ -28,6 +41,8 @@ ROUTES: dict[str, Callable[..., dict[str, Any]]] = {
     "rows": evaluation.select_rows,
     "models": champions.describe,
     "leaderboards": leaderboards.describe,
+    "searches": searches.list_searches,
+    "search": searches.describe,
     "data": datasets.describe,
     "compare": compare.compare,
     "compared-rows": compare.select_rows,

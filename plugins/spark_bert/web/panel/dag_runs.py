@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import and_, func, or_, select
 
-from spark_bert.deployment.places import indexed, run_folder, without_index
+from spark_bert.deployment.places import TOGETHER, indexed, run_folder, without_index
 
 #: Changes from this time before the last known one are read again, because their transactions may have ended after it.
 _OVERLAP = timedelta(minutes=1)
@@ -86,18 +86,24 @@ def _indices_under_way() -> dict[str, DagRunState]:
 
     under_way = select(Task.dag_id, Task.run_id, Task.map_index).join(Task.dag_run)
     unfinished = or_(Task.state.is_(None), Task.state.not_in(State.finished))
-    mapped = under_way.where(DagRun.state == "running", Task.map_index >= 0, unfinished).distinct()
+    of_own = Task.map_index >= 0, Task.task_id.not_in(TOGETHER)
+    mapped = under_way.where(DagRun.state == "running", *of_own, unfinished).distinct()
     found = [DagRunState(dag_id, indexed(run_id, index), "running") for dag_id, run_id, index in _execute(mapped)]
     return {folder_name(run.dag_id, run.run_id): run for run in found}
 
 
 def task_states(dag_id: str, run_id: str) -> dict[str, TaskState]:
-    """Return the state of each task of a Dag run or of an index in it, by its task id."""
+    """Return the state of each task of a Dag run or of an index in it, by its task id.
+
+    A task whose indices work together in one run is in the state of the first index that is still at work, if any.
+    """
     from airflow.models.taskinstance import TaskInstance as Task
 
     columns = select(Task.task_id, Task.state, Task.start_date, Task.end_date, Task.try_number)
     plain_id, index = without_index(run_id)
-    rows = _execute(columns.where(Task.dag_id == dag_id, Task.run_id == plain_id, Task.map_index == index))
+    in_run = Task.map_index == index if index >= 0 else or_(Task.map_index < 0, Task.task_id.in_(TOGETHER))
+    rows = _execute(columns.where(Task.dag_id == dag_id, Task.run_id == plain_id, in_run))
+    rows.sort(key=lambda row: row[1] == "running")
     return {
         task: TaskState(str(state or ""), start and start.timestamp(), end and end.timestamp(), tries or 0)
         for task, state, start, end, tries in rows

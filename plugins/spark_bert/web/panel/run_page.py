@@ -42,7 +42,7 @@ def describe(row: Chosen) -> dict[str, Any]:
         "facts": [asdict(column(key)) | {"value": row.value(key)} for key in _FACTS if row.value(key) is not None],
         "fields": changed_fields(record.experiment),
         "stages": _stages(row, record),
-        "files": list(_files(row, record)),
+        "files": list(list_files(row, record)),
         "evaluation": record.key("evaluate"),
     }
 
@@ -89,7 +89,8 @@ def _stage(entry: Entry | None, task: TaskState | None, work: dict[str, Any] | N
     }
 
 
-def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
+def list_files(row: Row, record: Record) -> Iterator[dict[str, str]]:
+    """Yield the files of a run that Airflow has buttons for: their titles, stages, and addresses."""
     for stage in STAGES:
         for link in LINKS.get(stage, ()) if stage in record.stages else ():
             if href := row.href(stage, record.stages[stage], link.file):

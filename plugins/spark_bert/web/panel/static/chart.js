@@ -13,8 +13,9 @@ const NOISY = 60 // points from which a noisy line is also drawn smoothed
  * Make a chart.
  *
  * `update` draws it again with lines of the form {name, points: [[x, y], ...]}; a y of null leaves a gap. With `dots`,
- * each point is marked; a `noisy` line is also drawn smoothed, and if it is `bare` only smoothed; `colour` is the number
- * of its colour, otherwise its place. A third element of a point says more about it. The options are `title`, `format`
+ * each point is marked; a `noisy` line is also drawn smoothed, and if it is `bare` only smoothed; a `quiet` one is faint
+ * and has no name; `colour` is the number of its colour, otherwise its place. A third element of a point says more
+ * about it. The options are `title`, `format`
  * for values, `x` for what the x axis counts (`time`: seconds since 1970), and fixed `domain` {x, y} if there are any.
  */
 export function chart(title, { format = small, x = 'step', domain = {}, diagonal = false } = {}) {
@@ -45,7 +46,7 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
     function distance(value) {
       return Math.abs(scale.x(value) - (event.clientX - box.left))
     }
-    const here = lines.map((line, at) => [line, at, near[at]]).filter(([, , found]) => found && found[0] === step)
+    const here = lines.map((line, at) => [line, at, near[at]]).filter(([line, , found]) => found && found[0] === step && !line.quiet)
     drawing.querySelector('.pointer').replaceChildren(
       svg('line', { x1: scale.x(step), x2: scale.x(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
       ...here.map(([line, at, found]) => svg('circle', { class: colourOf(line, at), cx: scale.x(found[0]), cy: scale.y(found[1]), r: 3.5 })),
@@ -77,7 +78,7 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
       const last = lines.length === 1 ? lines[0].points.findLast(([, y]) => y !== null) : null
       legend.replaceChildren(
         ...(last && !diagonal ? [h('b', {}, format(last[1]))] : []),
-        ...(lines.length > 1 ? lines.map((line, at) => h('span', {}, h('i', { class: colourOf(line, at) }), line.name)) : []),
+        ...(lines.length > 1 ? lines.map((line, at) => (line.quiet ? [] : h('span', {}, h('i', { class: colourOf(line, at) }), line.name))).flat() : []),
       )
       draw()
     },
@@ -144,11 +145,11 @@ function axes(scale, width, format, x) {
 const colourOf = (line, at) => `c${(line.colour ?? at) % COLOURS}`
 
 function drawLine(line, at, scale) {
-  const { points, dots, noisy, bare } = line
+  const { points, dots, noisy, bare, quiet } = line
   const colour = colourOf(line, at)
   const smoothed = noisy && points.length > NOISY
   const paths = [
-    smoothed && bare ? [] : svg('path', { class: `line ${smoothed ? 'raw ' : ''}${colour}`, d: path(points, scale) }),
+    smoothed && bare ? [] : svg('path', { class: `line ${smoothed || quiet ? 'raw ' : ''}${colour}`, d: path(points, scale) }),
     smoothed ? svg('path', { class: `line ${colour}`, d: path(smooth(points), scale) }) : [],
   ].flat()
   const marks = points.filter(([, y]) => y !== null && (dots || points.length === 1))

@@ -20,11 +20,11 @@ export function open(name, changes) {
 export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id', 'map_index'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
 
 /** The pages that a reader can begin with; all others belong to the first. */
-const NAVIGATION = { runs: 'Runs', models: 'Models', data: 'Data' }
+const NAVIGATION = { runs: 'Runs', searches: 'Searches', models: 'Models', data: 'Data' }
 
 function navigation() {
   const page = location.pathname.split('/').at(-1)
-  const here = page in NAVIGATION ? page : 'runs'
+  const here = page in NAVIGATION ? page : page === 'search' ? 'searches' : 'runs'
   return h('nav', { class: 'pages', 'aria-label': 'Quality' },
     Object.entries(NAVIGATION).map(([name, title]) => h('a', { href: name, 'aria-current': name === here ? 'page' : null }, title)))
 }

@@ -3,7 +3,7 @@ import { h, show } from './elements.js'
 import { fetchJson, open, parameters, repeat } from './page.js'
 import { filters, runLink, select } from './parts.js'
 import { count, counted, formatted, isNumeric, runName } from './format.js'
-import { pager } from './table.js'
+import { heading, pager } from './table.js'
 import { choiceBox, keepFocus, showChoice } from './choice.js'
 
 const PAUSE = 4 // seconds until the table is fetched again: what is new is seen within 5
@@ -42,15 +42,6 @@ function take(dialog) {
 
 let shownColumns = []
 
-function heading({ key, title, kind }, sort) {
-  const down = sort === `-${key}`
-  const up = sort === key
-  const next = down ? key : `-${key}`
-  const order = down ? 'descending' : up ? 'ascending' : null
-  return h('th', { scope: 'col', class: isNumeric(kind) ? 'number' : null, 'aria-sort': order },
-    h('button', { onclick: () => open('runs', { sort: next }), title: `Sort by ${title}` }, title, order ? h('span', { class: 'arrow' }, down ? '↓' : '↑') : null))
-}
-
 function cell(row, { kind }, value) {
   if (kind === 'run') return h('td', { class: 'run' }, runLink(row))
   return h('td', { class: isNumeric(kind) ? 'number' : null }, formatted(value, kind))
@@ -59,7 +50,7 @@ function cell(row, { kind }, value) {
 function body(table) {
   if (!table.rows.length) return h('p', { class: 'empty' }, table.all ? 'No run fits these filters.' : 'There are no runs yet. Trigger the Dag finetune, and it appears here within seconds.')
   return h('div', { class: 'scroll' }, h('table', { class: 'runs' },
-    h('thead', {}, h('tr', {}, h('th', { class: 'choose', 'aria-label': 'Compare' }), table.columns.map((column) => heading(column, table.sort)))),
+    h('thead', {}, h('tr', {}, h('th', { class: 'choose', 'aria-label': 'Compare' }), table.columns.map((column) => heading('runs', column, table.sort)))),
     h('tbody', {}, table.rows.map((row) =>
       h('tr', { class: row.state, 'data-run': row.run },
         h('td', { class: 'choose' }, choiceBox(row.run, runName(row.run, row.dag_id, row.run_id))), table.columns.map((column, at) => cell(row, column, row.values[at]))))),

@@ -1,8 +1,8 @@
-// Dev rows with their texts, labels, and predictions, and the buttons between the pages of a table.
+// Dev rows with their texts, labels, and predictions, and what tables are sorted and turned with.
 import { h } from './elements.js'
 import { explained, legend } from './explanation.js'
-import { address } from './page.js'
-import { count, counted, percent, score } from './format.js'
+import { address, open } from './page.js'
+import { count, counted, isNumeric, percent, score } from './format.js'
 
 export function rowsTable(rows) {
   if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
@@ -35,4 +35,14 @@ export function pager(name, { page, size, total }, thing, kept) {
   return h('nav', { class: 'pager', 'aria-label': 'Pages' },
     h('span', {}, total ? `${count((page - 1) * size + 1)} to ${count(Math.min(page * size, total))} of ${counted(total, thing)}` : ''),
     pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
+}
+
+/** The heading of a column, which sorts the table of a page by it. */
+export function heading(page, { key, title, kind }, sort) {
+  const down = sort === `-${key}`
+  const up = sort === key
+  const next = down ? key : `-${key}`
+  const order = down ? 'descending' : up ? 'ascending' : null
+  return h('th', { scope: 'col', class: isNumeric(kind) ? 'number' : null, 'aria-sort': order },
+    h('button', { onclick: () => open(page, { sort: next }), title: `Sort by ${title}` }, title, order ? h('span', { class: 'arrow' }, down ? '↓' : '↑') : null))
 }
