@@ -8,9 +8,9 @@ from typing import Any
 SPACE: dict[str, dict[str, Any]] = {
     "training.learning_rate": {"low": 1e-5, "high": 2e-4, "log": True, "step": None},
     "training.epochs": {"low": 1.0, "high": 4.0, "log": False, "step": 1.0},
-    "loss.kind": {"choices": ["cross_entropy", "focal"]},
+    "loss.kind": {"choices": ["cross-entropy", "focal"]},
 }
-DEFAULT = {"training.learning_rate": 3e-5, "training.epochs": 2.0, "loss.kind": "cross_entropy"}
+DEFAULT = {"training.learning_rate": 3e-5, "training.epochs": 2.0, "loss.kind": "cross-entropy"}
 SHARES = [1 / 9, 1 / 3, 1.0]
 
 
@@ -42,7 +42,7 @@ def summary(trials: int = 18, recommended: str = "winner", **changes: Any) -> di
 def _trial(number: int, chance: random.Random) -> dict[str, Any]:
     values = dict(DEFAULT) if number == 0 else {
         "training.learning_rate": float(f"{10 ** chance.uniform(-5, -3.7):.3g}"),
-        "training.epochs": float(chance.randint(1, 4)), "loss.kind": chance.choice(["cross_entropy", "focal"]),
+        "training.epochs": float(chance.randint(1, 4)), "loss.kind": chance.choice(["cross-entropy", "focal"]),
     }  # fmt: skip
     worth = 0.9 - 0.03 * abs(values["training.learning_rate"] / 8e-5 - 1) + chance.gauss(0, 0.004)
     return {
