@@ -1,7 +1,7 @@
 # Every target starts from a bare checkout: it makes what it needs, once.
 SHELL := bash
 # What a person may write. A recipe finds it in $ASKED_NAME as it was written, with all quotes, blanks and dollar signs.
-ASKED = DATA EXPERIMENT FOLDER INPUT LABEL MODEL OUTPUT REPO RUN SET TEXT TEXT2
+ASKED = BUDGET DATA EXPERIMENT FOLDER INPUT LABEL MODEL OUTPUT REPO RUN SEARCH SET TEXT TEXT2
 $(foreach name,$(ASKED),$(eval export ASKED_$(name) := $$(value $(name))))
 # An option with what was written for a variable, if anything was: $(call given,--text=,TEXT).
 given = $(if $(value $2),$1"$$ASKED_$2")
@@ -31,6 +31,9 @@ export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 endif
 run: setup-one-rank ## fine-tune, gate and export: DATA=reviews.csv TEXT=column LABEL=column, or EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(call given,--text=,TEXT) $(call given,--text2=,TEXT2) $(call given,--label=,LABEL) $(if $(OPEN),--open)
+
+tune: setup-one-rank ## look for better settings, and recommend them if they are: EXPERIMENT=sst2 DATA=/path/to/glue BUDGET=30m SEARCH=space.yaml (the section search) SET="training.ranks=1"
+	@PYTHONPATH=. .venv/tasks/bin/python scripts/tune.py $(CHOICE) $(call given,--budget=,BUDGET) $(call given,--search=,SEARCH)
 
 score: setup-one-rank ## add predictions to a table: INPUT=reviews.csv TEXT=column TEXT2=column OUTPUT=folder MODEL=folder (else the champion)
 	@PYTHONPATH=. .venv/tasks/bin/python scripts/score.py $(RETRAIN) $(call given,--input=,INPUT) \

@@ -21,6 +21,8 @@ from tasks.scoring.verdict import PREDICTIONS
 from tasks.search.trial import advance, with_values
 from tasks.search.worker import log
 
+_NOTHING = Comparison("", 0, None, None)
+
 
 @dataclass(frozen=True)
 class Side:
@@ -40,20 +42,21 @@ class Side:
 def compared(summary: Mapping[str, Any], experiment: Experiment, data: Run) -> dict[str, Any]:
     """Return the comparison of search.json, after the trainings that it needs."""
     best, seed = summary["trials"][summary["best"]], experiment.training.seed
-    seeds = [seed + more for more in range(1, experiment.search.seeds + 1)]
-    settings = {"winner": best["values"], "default": {}}
-    if best["default"]:
-        settings.pop("winner")
-    sides = {name: _trained(name, values, seeds, summary, experiment, data) for name, values in settings.items()}
-    default = sides["default"]
-    winner = sides.get("winner", default)
-    found = _paired(experiment, winner, default)
-    recommended, reason = _decided(summary, found, len(seeds), best["default"])
+    if best["default"]:  # there is nothing to compare, and so nothing to train
+        reason = f"the default settings are the best of {len(summary['trials'])} that were tried"
+        none: dict[str, Any] = {"runs": [], "values": [], "mean": None}
+        sides, found, recommended, seeds = {"winner": none, "default": none}, _NOTHING, "default", list[int]()
+    else:
+        seeds = [seed + more for more in range(1, experiment.search.seeds + 1)]
+        winner = _trained("winner", best["values"], seeds, summary, experiment, data)
+        default = _trained("default", {}, seeds, summary, experiment, data)
+        found = _paired(experiment, winner, default)
+        recommended, reason = _decided(summary["metric"], found, len(seeds))
+        sides = {"winner": winner.as_json(), "default": default.as_json()}
     chosen = with_values(experiment, best["values"] if recommended == "winner" else {})
     return {
         "seeds": seeds,
-        "winner": winner.as_json(),
-        "default": default.as_json(),
+        **sides,
         **{name: asdict(found)[name] for name in ("rows", "difference", "interval", "p")},
         "recommended": recommended,
         "reason": reason,
@@ -84,11 +87,8 @@ def _paired(experiment: Experiment, winner: Side, default: Side) -> Comparison:
     return compare_seeds(experiment.task, labels, models, defaults)
 
 
-def _decided(summary: Mapping[str, Any], found: Comparison, seeds: int, is_default: bool) -> tuple[str, str]:
+def _decided(metric: str, found: Comparison, seeds: int) -> tuple[str, str]:
     """Return what is recommended, and why."""
-    if is_default:
-        return "default", f"the default settings are the best of {len(summary['trials'])} that were tried"
-    metric = summary["metric"]
     if found.difference is None or found.interval is None or found.p is None:
         return "default", f"{metric} is undefined for one of the models"
     low, high = found.interval

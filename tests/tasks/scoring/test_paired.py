@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, matthews_corrcoef
 
 from include.glue import TASKS
 from include.paired import bonett_price
 from tasks.scoring.metrics import pearson
-from tasks.scoring.paired import Comparison, compare, outcome
+from tasks.scoring.paired import Comparison, compare, compare_seeds, outcome
 from tasks.scoring.predictions import Array
 
 SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
@@ -132,3 +134,29 @@ def test_one_label_alone_is_compared_like_a_class() -> None:
     labels = np.ones(50, int)
     found = compare(TASKS["multi-label"], labels, np.arange(50) % 5 // 4, labels)
     assert (found.metric, found.only_model, found.only_champion) == ("accuracy", 0, 40)
+
+
+def test_settings_are_compared_over_rows_and_seeds() -> None:
+    random, task = np.random.default_rng(1), TASKS["SST-2"]
+    labels = random.integers(0, 2, 872)
+
+    def models(accuracies: Sequence[float]) -> list[Array]:
+        """Models that mostly share their mistakes, as those of one encoder do."""
+        hard = np.sort(np.random.default_rng(2).random(872))
+        noisy = (hard + random.normal(0, 0.05, 872) for _ in accuracies)
+        return [np.where(one > share, 1 - labels, labels) for one, share in zip(noisy, accuracies, strict=True)]
+
+    better = compare_seeds(task, labels, models([0.93, 0.935, 0.925]), models([0.88, 0.885, 0.875]))
+    assert better.interval and better.p is not None and better.difference is not None
+    assert 0 < better.interval[0] < better.difference < better.interval[1] and better.p < 0.05
+    wide = compare_seeds(task, labels, models([0.95, 0.95, 0.89]), models([0.91, 0.93, 0.89]))
+    assert wide.interval and wide.interval[0] < 0 < wide.interval[1]  # seeds differ more than settings
+    ours, theirs = models([0.93]), models([0.93])
+    matthews = compare_seeds(TASKS["CoLA"], labels, ours, theirs)
+    assert matthews.metric == "matthews"
+    assert matthews.model == pytest.approx(matthews_corrcoef(labels, ours[0]))
+    scores = labels + random.normal(0, 1, (4, 872))
+    pearson = compare_seeds(TASKS["STS-B"], labels.astype(float), list(scores[:2]), list(scores[2:]))
+    assert pearson.model == pytest.approx(np.mean([np.corrcoef(labels, one)[0, 1] for one in scores[:2]]))
+    constant = compare_seeds(TASKS["STS-B"], labels.astype(float), [np.ones(872)], [scores[0]])
+    assert constant.model is None and constant.interval is None
