@@ -39,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="a folder in GLUE's layout; without it, made-up logits")
     parser.add_argument("--encoder", default="all-MiniLM-L6-v2", help="a bundled encoder, a folder or a hub name")
+    parser.add_argument("--kind", default="encoder", help="of the model; frozen and tfidf take seconds to train")
     parser.add_argument("--dev", type=int, default=872, help="rows that are drawn as dev, at most a tenth of all")
     parser.add_argument("--splits", type=int, default=100, help="how many times")
     parser.add_argument("--quick", action="store_true", help="made-up logits: does it work?")
@@ -48,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name in TRAINED:
             quick = arguments.quick or arguments.data is None
-            pool = made_up(name) if quick else trained_pool(name, arguments.data, arguments.encoder, Path(scratch))
+            pool = made_up(name) if quick else trained_pool(name, arguments, Path(scratch))
             for max_risk in RISKS:
                 rows += _measured(name, pool, max_risk, arguments.dev, 10 if arguments.quick else arguments.splits)
     print(table(header, rows))
@@ -89,10 +90,10 @@ def realized_risks(dev: ScoredSplit, rest: ScoredSplit, max_risk: float) -> Iter
         yield "scores outside the interval", float(outside.mean()), float((high - low).mean())
 
 
-def trained_pool(name: str, data: Path, encoder: str, scratch: Path) -> ScoredSplit:
+def trained_pool(name: str, arguments: argparse.Namespace, scratch: Path) -> ScoredSplit:
     """Train a model on some rows of a task, and return the others with their logits."""
     source, rows = name.partition(" in ")[0], TRAINED[name]
-    read = {split: _read(data / source / f"{split}.tsv", name) for split in ("train", "dev")}
+    read = {split: _read(arguments.data / source / f"{split}.tsv", name) for split in ("train", "dev")}
     every = read["train"].sample(frac=1, random_state=0)
     folder = scratch / name.replace(" ", "-")
     folder.mkdir(parents=True)
@@ -105,7 +106,7 @@ def trained_pool(name: str, data: Path, encoder: str, scratch: Path) -> ScoredSp
             "task": "regression" if name == "STS-B" else "classification", "source": "files", "path": str(folder),
             "train": "train.csv", "dev": "dev.csv", "test": "", "columns": columns, **kind,
         },
-        "model": {"name": encoder},
+        "model": {"name": arguments.encoder, "kind": arguments.kind},
         "training": {"learning_rate": 6e-5},
     }  # fmt: skip
     experiment, run = load(json.dumps(values)), Run(folder / "home/runs/one")

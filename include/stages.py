@@ -159,7 +159,7 @@ _PIPELINE = (
         may_change=("training.ranks", *_PARALLEL), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        "evaluate", 7, "score the dev split and write the report",
+        "evaluate", 8, "score the dev split and write the report",
         ("gate", "prediction.escape_formulas", "model.teacher"), ("validate", "preprocess", "train"), ("teach",),
         limits={"memory": "6g", "cpus": 8},
     ),

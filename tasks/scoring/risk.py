@@ -131,6 +131,13 @@ class Guard:
             return 1.0
         return 0.0 if self.least is None else float(self.evidence["answered"][_at(self.least)] / self.evidence["rows"])
 
+    @property
+    def error(self) -> float | None:
+        """The share of mistakes among the answered dev rows; None if none is answered."""
+        if self.least is None:
+            return None
+        return float(self.evidence["wrong"][_at(self.least)] / self.evidence["answered"][_at(self.least)])
+
     def columns(self, answers: Array) -> dict[str, list[Any]]:
         """Return columns with a value for each row, given probabilities, [n, labels], or scores, [n].
 
@@ -200,7 +207,9 @@ def _least(evidence: Evidence, max_risk: float) -> float | None:
     if "answered" not in evidence:
         return None
     answered, wrong = (np.asarray(evidence[name])[::-1] for name in ("answered", "wrong"))
-    starts = [max(math.ceil(share * int(evidence["rows"])), 1) for share in _STARTS]
+    # With fewer rows, no test can pass.
+    fewest = math.ceil(math.log((1 - CONFIDENCE) / len(_STARTS)) / math.log1p(-max_risk))
+    starts = [max(math.ceil(share * int(evidence["rows"])), fewest) for share in _STARTS]
     found = certified(answered, wrong, max_risk, starts)
     return None if found is None else float(LEVELS[::-1][found])
 

@@ -81,6 +81,12 @@ def test_the_columns_do_what_was_counted(what: str) -> None:
         assert found.least is not None and (answers.max(axis=1)[answered] >= found.least).all()
 
 
+def test_as_few_rows_suffice_as_can() -> None:
+    for rows, found in ((71, None), (72, 0.0)):
+        right = count("classification", np.zeros(rows, int), np.tile([0.9, 0.1], (rows, 1)))
+        assert guard("binary", "classification", 0.05, right).least == found
+
+
 def test_a_reason_shows_a_confidence_that_is_lower() -> None:
     kind, labels, answers = population("binary", 1500)
     found = guard("binary", kind, 0.1, count(kind, labels, answers))
@@ -93,14 +99,14 @@ def test_a_reason_shows_a_confidence_that_is_lower() -> None:
 
 def test_too_few_rows_certify_nothing_and_say_what_would_do() -> None:
     kind, labels, answers = population("binary", 1500)
-    few = count(kind, labels[:200], answers[:200])
+    few = count(kind, labels[:100], answers[:100])
     found = guard("binary", kind, 0.05, few)
     assert (found.least, found.answered, found.is_certified) == (None, 0.0, False)
     assert set(found.columns(answers[:3])["abstained"]) == {"no confidence is certified for max_risk 0.05"}
     words = found.says()
-    assert "cannot be certified with 200 dev rows, so nothing is answered: have about " in words
+    assert "cannot be certified with 100 dev rows, so nothing is answered: have about " in words
     rows, risk = int(words.split("have about ")[1].split()[0].replace(",", "")), float(words.split("max_risk ")[-1])
-    more = {name: np.ceil(rows / 200 * np.asarray(each)).astype(int) for name, each in few.items()}
+    more = {name: np.ceil(rows / 100 * np.asarray(each)).astype(int) for name, each in few.items()}
     assert guard("binary", kind, 0.05, more).is_certified and guard("binary", kind, risk, few).is_certified
     always_wrong = {name: few["answered"] if name == "wrong" else each for name, each in few.items()}
     assert "more dev rows like these would not do" in guard("binary", kind, 0.05, always_wrong).says()

@@ -76,6 +76,21 @@ def reliability(calibration: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def risk(evidence: Mapping[str, Any], certified: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the error among the answered rows over their share, from high confidence to low, and what is certified."""
+    figure, axes = new_axes("Risk and coverage", "answered", "error among the answers", size=(5.2, 4.2))
+    answered, wrong = np.array(evidence["answered"]), np.array(evidence["wrong"])
+    some = answered > 0
+    axes.plot(answered[some] / evidence["rows"], wrong[some] / answered[some], color=BLUE, linewidth=1.5)
+    for row in certified:
+        if row["confidence"] is not None:
+            axes.plot(row["answered"], row["error"], "o", color=RED, markersize=5)
+            axes.annotate(f"max_risk {row['max_risk']:g}", (row["answered"], row["error"]), fontsize=8.5, ha="right")
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(bottom=0)
+    return figure
+
+
 def scatter(labels: Array, scores: Array) -> Figure:
     """Draw predicted scores over true scores, with the line on which they are equal."""
     figure, axes = new_axes("Scores", "true score", "predicted score", size=(4.6, 4.4))

@@ -26,6 +26,7 @@ READABLE = 12
 PLOTS = {
     "confusion": "Confusion matrix",
     "reliability": "Reliability diagram",
+    "risk": "Error among the answered rows over their share",
     "operating": "Precision over recall, and ROC curve",
     "scatter": "True against predicted scores",
     "errors": "Histogram of errors",
@@ -89,6 +90,7 @@ def _figures(dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dic
     figures = {"training": plots.training(train, losses, metrics, task.metric)}
     if task.kind == "classification":
         figures["reliability"] = plots.reliability(summary["calibration"])
+        figures["risk"] = plots.risk(dev.evidence(), summary["risk"])
         if task.outputs > READABLE:
             figures["confusion"] = plots.confusion(summary["confusion"])
         if found := operating_points(dev):

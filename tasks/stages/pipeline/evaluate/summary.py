@@ -26,12 +26,14 @@ from tasks.scoring.calibration import reliability
 from tasks.scoring.intervals import interval, of_class_f1, of_share
 from tasks.scoring.metrics import as_json, averages, baseline, f1_of_rates
 from tasks.scoring.predictions import Array
+from tasks.scoring.risk import Guard
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import RECALL, Slice, slices_of
 from tasks.stages.pipeline.evaluate.rows import worst
 
 MOST_CONFUSED = 15  # pairs of a label and a wrong prediction
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+RISKS = (0.01, 0.02, 0.05, 0.1)
 
 
 def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
@@ -92,6 +94,7 @@ def _classifier(dev: ScoredSplit) -> dict[str, Any]:
         "confusion": counts.tolist(),
         "most_confused": _most_confused(names, counts),
         "confidence": by_confidence(dev),
+        "risk": by_risk(dev),
         "operating": operating and operating.as_json(),
     }
 
@@ -153,6 +156,16 @@ def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
         rows = max(round(share * len(scored)), 1)
         lowest = float(scored.confidence[order[rows - 1]])
         found.append({"share": share, "rows": rows, "accuracy": float(right[:rows].mean()), "confidence": lowest})
+    return found
+
+
+def by_risk(scored: ScoredSplit) -> list[dict[str, Any]]:
+    """Return from which confidence each of RISKS is certified (None: from none), the share answered, and its error."""
+    evidence, found = scored.evidence(), []
+    for max_risk in RISKS:
+        guard = Guard.of(scored.task.kind, scored.task.label_names, None, max_risk, evidence)
+        figures = {"confidence": guard.least, "answered": guard.answered, "error": guard.error}
+        found.append({"max_risk": max_risk, **figures})
     return found
 
 

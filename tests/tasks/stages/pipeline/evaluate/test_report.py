@@ -26,8 +26,8 @@ from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes, of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PLOTS = {
-    "SST-2": {"operating", "reliability", "training"},
-    "MNLI": {"reliability", "training"},
+    "SST-2": {"operating", "reliability", "risk", "training"},
+    "MNLI": {"reliability", "risk", "training"},
     "STS-B": {"scatter", "errors", "training"},
 }
 
