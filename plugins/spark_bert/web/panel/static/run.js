@@ -35,6 +35,7 @@ function head(run) {
     h('p', { class: 'about' }, run.about.join(' · ')),
     h('div', { class: 'links' },
       run.dag_id ? airflowLink(`/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id.split('[')[0])}`, 'Open in Airflow') : null,
+      run.stages.some(({ stage }) => stage === 'search') ? h('a', { href: address('search', { run: run.run }) }, 'Trials of the search') : null,
       run.files.map((file) => h('a', { href: file.href, title: `made by ${file.stage}` }, file.title)),
     ),
   ]
