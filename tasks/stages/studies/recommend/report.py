@@ -63,10 +63,10 @@ def _settings(summary: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _seeds(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return the metric of default and winner with each seed, and their means; nothing if both are the same."""
+    """Return the metric of default and winner with each seed, and their means; nothing if none was trained."""
     found = summary["comparison"]
     default, winner = found["default"], found["winner"]
-    if default["runs"] == winner["runs"]:
+    if not found["seeds"]:
         return []
     pairs = zip(found["seeds"], default["values"], winner["values"], strict=True)
     rows = [[str(seed), *(or_dash(value, _SCORE) for value in values)] for seed, *values in pairs]
