@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tasks.encoder.models import Classifier
@@ -40,14 +41,13 @@ def explain_worst(dev: ScoredSplit, model: Classifier, folder: Path) -> Explaine
     def answer(texts: Iterable[Sequence[str]]) -> Iterator[Array]:
         return (values(head, logits) for logits in runner.logits(texts))
 
-    found = {}
-    for at in worst_places(dev):
-        # Those of a multi-label row were tuned on other rows.
-        one = head if dev.thresholds is None else replace(head, thresholds=tuple(dev.thresholds[at].tolist()))
-        texts = [dev.sentences[at]]
-        [whole] = answer(texts)
-        [found[int(dev.rows[at])]] = explanations(one, dev.task.label_names, texts, whole, answer, PARTS)
-    return found
+    places = worst_places(dev)
+    texts = [dev.sentences[at] for at in places]
+    if not texts:
+        return {}
+    wholes = np.concatenate(list(answer(texts)))
+    found = explanations(head, dev.task.label_names, texts, wholes, answer, PARTS)
+    return dict(zip(dev.rows[places].tolist(), found, strict=True))
 
 
 def tinted(texts: Sequence[str], words: Sequence[Mapping[str, Any]]) -> list[list[Piece]]:
