@@ -40,7 +40,7 @@ def summary(trials: int = 18, recommended: str = "winner", **changes: Any) -> di
 
 
 def _trial(number: int, chance: random.Random) -> dict[str, Any]:
-    values = dict(DEFAULT) if number == 0 else {
+    values: dict[str, Any] = dict(DEFAULT) if number == 0 else {
         "training.learning_rate": float(f"{10 ** chance.uniform(-5, -3.7):.3g}"),
         "training.epochs": float(chance.randint(1, 4)), "loss.kind": chance.choice(["cross-entropy", "focal"]),
     }  # fmt: skip

@@ -40,7 +40,7 @@ def context(index: int = -1, **sent: Any) -> Any:
 
 def space(**lines: str) -> dict[str, Any]:
     """What is tried where these lines of the form, without their section, are filled in."""
-    return space_of(search_experiment(context(**{f"tried.training.{name}": text for name, text in lines.items()})))
+    return space_of(search_experiment(context(-1, **{f"tried.training.{name}": text for name, text in lines.items()})))
 
 
 def test_workers_search_between_validate_and_recommend(dag: DAG) -> None:
@@ -96,7 +96,7 @@ def test_an_empty_line_is_not_tried_and_search_space_adds_others() -> None:
         f"training.{name}" for name in ("learning_rate", "batch_size", "layer_decay")
     }
     more = {"search.space": {"loss.kind": ["cross-entropy", "focal"]}, "tried.training.epochs": None}
-    assert set(search_experiment(context(**more)).search.space) == {*USUAL, "loss.kind"} - {"training.epochs"}
+    assert set(search_experiment(context(-1, **more)).search.space) == {*USUAL, "loss.kind"} - {"training.epochs"}
     with pytest.raises(BadInput, match="nothing is to be tried"):
         space(**dict.fromkeys((name.removeprefix("training.") for name in USUAL), ""))
 

@@ -123,7 +123,7 @@ def _axis(axes: Axes, place: int, values: Sequence[Any], entry: Mapping[str, Any
     axes.axvline(place, color=GRAY, linewidth=1)
     shown = entry["choices"] if "choices" in entry else sorted({min(values), max(values)})
     for value, height in zip(shown, _heights(shown, entry), strict=True):
-        side = {"ha": "left", "xytext": (5, 0)} if last else {"ha": "right", "xytext": (-5, 0)}
+        side: dict[str, Any] = {"ha": "left", "xytext": (5, 0)} if last else {"ha": "right", "xytext": (-5, 0)}
         axes.annotate(
             written(value)[:_LONGEST], (place, height), textcoords="offset points", va="center", fontsize=8, color=INK,
             parse_math=False, bbox={"boxstyle": "square,pad=0.1", "color": "white", "alpha": 0.8}, **side,
