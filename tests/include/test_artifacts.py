@@ -219,7 +219,8 @@ def test_a_stage_that_changed_makes_the_run_forget_what_followed(tmp_path: Path)
 
 def test_descendants_follow_the_pipeline() -> None:
     beside = {"challenge", "register", "promote"}
-    assert descendants("validate") == set(PIPELINE) - {"validate", "pretrain"} | beside | {"publish"}
+    others = {"publish", "search", "recommend"}
+    assert descendants("validate") == set(PIPELINE) - {"validate", "pretrain"} | beside | others
     assert descendants("predict") == {"export"}
     assert descendants("champion") == beside
     assert descendants("export") == set()
