@@ -55,7 +55,7 @@ def test_no_winner_is_recommended_where_chance_explains_it(tmp_path: Path) -> No
 
 def test_the_default_itself_may_be_the_best(tmp_path: Path) -> None:
     content = summary(trials=1)
-    none = {"runs": [], "values": [], "mean": None}
+    none: dict[str, Any] = {"runs": [], "values": [], "mean": None}
     unknown = {"seeds": [], "rows": 0, "difference": None, "interval": None, "p": None, "recommended": "default"}
     content["comparison"] |= {"winner": none, "default": none, **unknown}
     html, markdown, drawn = pages(content, tmp_path)
