@@ -171,6 +171,10 @@ _EXCLUSIONS = (
         _task_is("regression"), ("loss.class_weights",), "needs classes, but {task} has scores", "remove {name}",
     ),
     _Exclusion(
+        _task_is("regression"), ("gate.calibration_error",), "needs probabilities, but {task} has scores",
+        "remove {name}",
+    ),
+    _Exclusion(
         _task_is("multilabel"), ("loss.class_weights",),
         "weighs rows by their class, but with data.task multi-label a row may have several labels",
         "remove {name}; for rare labels, try loss.kind: focal",

@@ -164,7 +164,7 @@ _PIPELINE = (
         limits={"memory": "6g", "cpus": 8},
     ),
     Stage(
-        "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
+        "gate", 3, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
     ),
     Stage(
         "package", 11, "write the model in faster forms, check and time them", ("packaging",),

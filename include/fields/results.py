@@ -16,7 +16,7 @@ FormName = Literal["auto", "torch-fp32", "onnxruntime-fp32", "openvino-fp32", "o
 
 
 class Gate(Section):
-    """The lowest acceptable metrics. If no metric is set, the task's own threshold applies."""
+    """What a model must reach. If no metric is set, the task's own threshold applies."""
 
     accuracy: _Threshold = Field(
         None,
@@ -35,6 +35,12 @@ class Gate(Section):
     f1_macro: _Threshold = Field(None, description="Lowest acceptable macro F1 on dev. For data.task multi-label.")
     pearson: _Threshold = Field(None, description="Lowest acceptable Pearson correlation coefficient on dev.")
     spearman: _Threshold = Field(None, description="Lowest acceptable Spearman correlation coefficient on dev.")
+    calibration_error: Share | None = Field(
+        None,
+        description="Highest acceptable expected calibration error on dev: by how much the probabilities of the "
+        "predictions differ on average from the share that is right. Each row has those of a model calibrated on other "
+        "rows.",
+    )
     beat_baseline: bool = Field(
         True,
         description="Also require that the metrics are better than those of a model that gives the same answer for "
@@ -59,9 +65,8 @@ class Gate(Section):
     @property
     def thresholds(self) -> dict[str, float]:
         """The lowest acceptable value of each metric that has one, by the metric's name."""
-        return self.model_dump(
-            exclude={"beat_baseline", "slices", "teacher_margin", "teacher_speed"}, exclude_none=True
-        )
+        others = {"calibration_error", "beat_baseline", "slices", "teacher_margin", "teacher_speed"}
+        return self.model_dump(exclude=others, exclude_none=True)
 
 
 class Packaging(Section):

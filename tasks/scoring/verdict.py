@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 
@@ -28,6 +28,7 @@ from tasks.scoring.metrics import baseline
 from tasks.scoring.predictions import Array
 
 METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
+Bound = Literal["at least", "at most"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Check:
     interval: Interval | None
     baseline: float | None  # the best value that a constant answer reaches; None for slices
     reason: str  # why the check failed; "" if it passed
+    bound: Bound = "at least"  # how the value must compare with the threshold
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None)
     metrics = [_metric(task, metric, least, gate.beat_baseline, evidence) for metric, least in thresholds.items()]
     checks = [*metrics, *(_slice(name, least, evidence) for name, least in gate.slices.items())]
     checks += _of_teacher(gate, evidence.summary.get("teacher") or {})
+    if gate.calibration_error is not None:
+        checks.append(_calibration(gate.calibration_error, evidence))
     reasons += [check.reason for check in checks if check.reason]
     rows = {"expected": expected_rows, "measured": measured, "predictions": predicted}
     return Verdict(task.name, rows, checks, reasons)
@@ -153,19 +157,34 @@ def _of_teacher(gate: Gate, found: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(key, metric.removesuffix(","), "", value, gate.teacher_speed, None, None, reason)
 
 
+def _calibration(threshold: float, evidence: Evidence) -> Check:
+    metric = "calibration_error"
+    key, measured = f"gate.{metric}", evidence.summary.get("calibration") or {}
+    value, between = _number(measured.get("ece")), measured.get("interval")
+    found = None if value is None or between is None else (float(between[0]), float(between[1]))
+    reason = _reason(metric, value, threshold, found, key, "at most")
+    return Check(key, metric, "", value, threshold, found, None, reason, "at most")
+
+
 def _number(value: Any) -> float | None:
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if usable else None
 
 
-def _reason(what: str, value: float | None, threshold: float, found: Interval | None, key: str) -> str:
+def _reason(
+    what: str, value: float | None, threshold: float, found: Interval | None, key: str, bound: Bound = "at least"
+) -> str:
     """Return why a value fails, by how much, and whether the miss is within chance; "" if it passes."""
     if value is None:
-        return f"{what} is missing or undefined (perhaps all predictions are equal), but {key} requires {threshold}"
-    if value >= threshold:
+        needed = f"{key} requires {bound} {threshold}"
+        return f"{what} is missing or undefined (perhaps all predictions are equal), but {needed}"
+    missing, where = (threshold - value, "below") if bound == "at least" else (value - threshold, "above")
+    if missing <= 0:
         return ""
-    reason = f"{what} {value:.4f} is {threshold - value:.4f} below {key} = {threshold}"
+    reason = f"{what} {value:.4f} is {missing:.4f} {where} {key} = {threshold}"
     if found is None:
         return reason
-    chance = "" if found[1] < threshold else ", which includes the threshold: the miss is within chance"
+    chance = (
+        "" if not found[0] <= threshold <= found[1] else ", which includes the threshold: the miss is within chance"
+    )
     return f"{reason} (95 % interval {found[0]:.4f} to {found[1]:.4f}{chance})"

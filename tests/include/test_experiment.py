@@ -362,6 +362,7 @@ def test_ones_own_files_complete_the_task() -> None:
 def test_thresholds_come_from_the_gate_else_from_the_task() -> None:
     assert load("sst2").thresholds == {"accuracy": 0.927}
     assert load("sst2", ["gate.f1=0.5"]).thresholds == {"f1": 0.5}
+    assert load("sst2", ["gate.calibration_error=0.1"]).thresholds == {"accuracy": 0.927}
     assert load("cola").thresholds == {"matthews": 0.4551}
     assert load("stsb").thresholds == {"pearson": 0.8597}
 
@@ -402,6 +403,8 @@ def test_class_weights_are_for_classes() -> None:
     values = {"data": {"task": "STS-B", "source": "glue", "path": "x"}, "loss": {"class_weights": "balanced"}}
     with pytest.raises(BadInput, match=r"loss.class_weights balanced needs classes, but STS-B has scores: remove loss"):
         build(values, "the experiment")
+    with pytest.raises(BadInput, match=r"gate.calibration_error 0.1 needs probabilities, but STS-B has scores: remove"):
+        load("stsb", ["gate.calibration_error=0.1"])
 
 
 def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,8 @@ def _check(check: Result) -> str:
     parts = [f"{check['metric']}{where} {value}"]
     if check["interval"]:
         parts.append("95 % interval {:.3f} to {:.3f}".format(*check["interval"]))
-    parts.append(f"threshold {check['threshold']:g}")
+    at_most = "at most " if check.get("bound") == "at most" else ""
+    parts.append(f"threshold {at_most}{check['threshold']:g}")
     if check["baseline"] is not None:
         parts.append(f"a constant answer reaches {check['baseline']:.4f}")
     return ", ".join(parts)

@@ -19,7 +19,11 @@ TRAINED = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, 
 CHECKS: list[dict[str, Any]] = [
     {"metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.85, "baseline": 0.5625, "interval": [0.858, 0.92]},
     {"metric": "f1", "slice": "length:long", "value": None, "threshold": 0.7, "baseline": None, "interval": None},
-]
+    {
+        "metric": "calibration_error", "slice": "", "value": 0.03, "threshold": 0.05, "baseline": None,
+        "interval": None, "bound": "at most",
+    },
+]  # fmt: skip
 GATE = {"files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
 PACKAGED = {
     "served": "onnx",
@@ -64,6 +68,7 @@ def test_every_fact_has_a_line(run: Run) -> None:
         "training    157 rows per second on 1 rank x 2 threads (cpu, bf16)",
         "metrics     accuracy 0.9000, 95 % interval 0.858 to 0.920, threshold 0.85, a constant answer reaches 0.5625",
         "            f1 on length:long is undefined, threshold 0.7",
+        "            calibration_error 0.0300, threshold at most 0.05",
         "verdict     passed",
         "warnings    train: 5 of 1,200 rows share their text",
         "            dev: odd",

@@ -39,11 +39,12 @@ def test_passes_with_every_number_it_used() -> None:
     assert found["checks"] == [
         {
             "key": "gate.accuracy", "metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.9,
-            "interval": of_share(90, 100), "baseline": 0.5, "reason": "", "passed": True,
+            "interval": of_share(90, 100), "baseline": 0.5, "reason": "", "passed": True, "bound": "at least",
         },
         {
             "key": 'gate.slices["length:short"]', "metric": "accuracy", "slice": "length:short", "value": 0.95,
             "threshold": 0.95, "interval": None, "baseline": None, "reason": "", "passed": True,
+            "bound": "at least",
         },
     ]  # fmt: skip
 
@@ -121,6 +122,29 @@ def test_a_slice_without_its_metric_fails(entry: dict[str, Any]) -> None:
 def test_a_slice_below_its_floor_fails() -> None:
     verdict = judged(SST2, {"accuracy": 0.5}, {"length:short": 0.96}, evidence(), 100)
     assert verdict.reasons == ['accuracy on length:short 0.9500 is 0.0100 below gate.slices["length:short"] = 0.96']
+
+
+def calibrated(most: float, **calibration: Any) -> Verdict:
+    """The verdict on an accurate model with this calibration, which must have an error of at most `most`."""
+    found = evidence(calibration=calibration) if calibration else evidence()
+    gate = {"accuracy": 0.5, "calibration_error": most}
+    return judge(build({"data": {"task": SST2, "source": "glue", "path": "glue"}, "gate": gate}, "test"), found, 100)
+
+
+def test_a_calibration_error_is_limited_from_above() -> None:
+    at = calibrated(0.04, ece=0.04, interval=[0.01, 0.05])
+    assert at.passed and [check.bound for check in at.checks] == ["at least", "at most"]
+    assert at.as_json()["checks"][1]["baseline"] is None
+    near = calibrated(0.03, ece=0.04, interval=[0.01, 0.05])
+    assert near.reasons == [
+        "calibration_error 0.0400 is 0.0100 above gate.calibration_error = 0.03 (95 % interval 0.0100 to 0.0500, "
+        "which includes the threshold: the miss is within chance)"
+    ]
+    far = calibrated(0.001, ece=0.04, interval=[0.01, 0.05])
+    assert far.reasons[0].endswith("(95 % interval 0.0100 to 0.0500)")
+    missing = calibrated(0.03)
+    assert "calibration_error is missing or undefined" in missing.reasons[0]
+    assert missing.reasons[0].endswith("but gate.calibration_error requires at most 0.03")
 
 
 def always(label: int, labels: list[int], **gate: Any) -> Verdict:

@@ -59,20 +59,22 @@ def operating(found: OperatingPoints) -> Figure:
     return figure
 
 
-def reliability(calibration: Mapping[str, Any]) -> Figure:
-    """Draw the accuracy and the rows of each confidence bin; the diagonal is a perfectly calibrated model."""
-    figure = Figure(figsize=(5.2, 4.2), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    bins = pd.DataFrame(calibration["bins"])
-    middles, widths = (bins["low"] + bins["high"]) / 2, bins["high"] - bins["low"]
-    upper.bar(middles, bins["accuracy"], widths, color=BLUE, alpha=0.75, edgecolor="white")
-    upper.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1, zorder=3)
-    upper.plot(bins["confidence"], bins["accuracy"], ".", color=RED)
-    upper.set_xlim(bins["low"].min(), 1)
-    upper.set_ylim(0, 1.02)
-    lower.bar(middles, bins["rows"], widths, color=GRAY, edgecolor="white")
-    style_axes(upper, f"Reliability (ECE {calibration['ece']:.4f})", "", "accuracy")
-    style_axes(lower, "", "confidence", "rows")
+def reliability(calibration: Mapping[str, Any], counted: str) -> Figure:
+    """Draw the accuracy and size of each confidence bin, before and after; the diagonal is perfect calibration."""
+    figure = Figure(figsize=(9.4, 4.2), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=[3, 1])
+    sides = {"Before": calibration["before"], "After": calibration}
+    for (name, one), (upper, lower) in zip(sides.items(), axes.T, strict=True):
+        bins = pd.DataFrame(one["bins"])
+        middles, widths = (bins["low"] + bins["high"]) / 2, bins["high"] - bins["low"]
+        upper.bar(middles, bins["accuracy"], widths, color=BLUE, alpha=0.75, edgecolor="white")
+        upper.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1, zorder=3)
+        upper.plot(bins["confidence"], bins["accuracy"], ".", color=RED)
+        lower.bar(middles, bins["rows"], widths, color=GRAY, edgecolor="white")
+        style_axes(upper, f"{name} (ECE {one['ece']:.4f})", "", "accuracy" if name == "Before" else "")
+        style_axes(lower, "", "confidence", counted if name == "Before" else "")
+    lowest = min(one["bins"][0]["low"] for one in sides.values())
+    axes[0, 0].set(xlim=(lowest, 1), ylim=(0, 1.02))
     return figure
 
 

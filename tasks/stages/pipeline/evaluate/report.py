@@ -25,13 +25,15 @@ READABLE = 12
 #: The alternative texts of the plots.
 PLOTS = {
     "confusion": "Confusion matrix",
-    "reliability": "Reliability diagram",
+    "reliability": "Reliability diagrams before and after calibration",
     "risk": "Error among the answered rows over their share",
     "operating": "Precision over recall, and ROC curve",
     "scatter": "True against predicted scores",
     "errors": "Histogram of errors",
     "training": "Loss and dev metric over the steps",
 }
+#: What the bins of a reliability diagram count.
+COUNTED = {"classification": "rows", "multilabel": "decisions"}
 
 
 def provenance_of(context: Context) -> dict[str, Any]:
@@ -88,8 +90,9 @@ def _figures(dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dic
     task = dev.task
     train, losses, metrics = (plots.read_curve(history, name) for name in ("loss", "dev_loss", task.metric))
     figures = {"training": plots.training(train, losses, metrics, task.metric)}
+    if task.kind != "regression":
+        figures["reliability"] = plots.reliability(summary["calibration"], COUNTED[task.kind])
     if task.kind == "classification":
-        figures["reliability"] = plots.reliability(summary["calibration"])
         figures["risk"] = plots.risk(dev.evidence(), summary["risk"])
         if task.outputs > READABLE:
             figures["confusion"] = plots.confusion(summary["confusion"])

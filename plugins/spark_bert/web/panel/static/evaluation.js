@@ -27,7 +27,7 @@ export async function evaluation(figures, run) {
   ]
 }
 
-const panel = (title, note, ...content) => h('div', { class: 'panel' }, h('h3', {}, title, note ? h('span', { class: 'muted' }, ` ${note}`) : null), ...content)
+const panel = (title, note, ...content) => h('div', { class: 'panel' }, h('h3', {}, title, note ? h('span', { class: 'muted' }, ' ', note) : null), ...content)
 
 /** A value with its 95 % interval: as a number, and as a point on a line from 0 to 1. */
 function measured(value, interval) {
@@ -72,11 +72,17 @@ function confusion({ confusion, classes }, run) {
     h('tbody', {}, confusion.map((row, label) => h('tr', {}, h('th', { scope: 'row' }, names[label]), row.map((value, at) => cell(value, names[label], names[at]))))))))
 }
 
-function calibration({ bins, ece }) {
+/** Reliability before and after calibration; old evaluations have one of them. */
+function calibration({ before, ...after }) {
   const drawing = chart('Accuracy by confidence', { x: 'confidence', format: small, domain: { x: [0, 1], y: [0, 1] }, diagonal: true })
-  drawing.update([{ name: 'accuracy', dots: true, points: bins.map((bin) => [bin.confidence, bin.accuracy]) }])
-  return panel('Calibration', `expected error ${percent(ece)}`, drawing.figure)
+  const line = (name, { bins }) => ({ name, dots: true, points: bins.map((bin) => [bin.confidence, bin.accuracy]) })
+  drawing.update(before ? [line('after', after), line('before', before)] : [line('accuracy', after)])
+  const note = h('span', { title: within(after) }, `expected error ${percent(after.ece)}`)
+  const was = before ? h('span', { title: within(before) }, `, before ${percent(before.ece)}`) : null
+  return panel('Calibration', [note, was], drawing.figure)
 }
+
+const within = ({ interval }) => (interval ? `95 % interval ${percent(interval[0])} to ${percent(interval[1])}` : null)
 
 function slices({ slices, label_names: inRows }, run) {
   return panel('Slices', null, h('table', {},

@@ -115,6 +115,20 @@ def test_both_directions_of_bad_calibration_are_explained(sst2: ScoredSplit, tmp
     assert "underconfident: it is right more often than it says" in html
 
 
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_calibration_before_and_after_is_shown(kind: str, tmp_path: Path, history: Path) -> None:
+    dev = of_labels(["acting", "plot"], 60) if kind == "labels" else of_classes(["a", "b", "c"], 60).cross_fitted()
+    limits = (0.5, 0.5) if kind == "labels" else ()
+    found = write_report(tmp_path, dev, None, history, limits)["calibration"]
+    html = " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
+    assert found["ece"] != found["before"]["ece"]
+    for figure in (found["ece"], *found["interval"], found["before"]["ece"], *found["before"]["interval"]):
+        assert f"{figure:.4f}" in html
+    assert "each part has the temperature that fits the others best" in html
+    assert ("Each label of each row counts as a decision" in html) == (kind == "labels")
+    assert (tmp_path / "reliability.png").read_bytes().startswith(PNG)
+
+
 @pytest.mark.parametrize("values", [[0.7512, 0.7533], [0.97, 0.999], [0.5], [0.2, 0.9], [-0.01, 0.02]])
 def test_a_small_change_of_a_metric_looks_small(values: list[float]) -> None:
     none = pd.Series([], dtype=float)
@@ -192,7 +206,7 @@ def test_threshold_baseline_and_verdict_are_shown(sst2: ScoredSplit, tmp_path: P
     html = page_of(tmp_path, sst2, history)
     constant = max(np.bincount(sst2.labels)) / len(sst2)
     assert "<h2>Gate: failed</h2>" in html
-    assert '<td class="n">0.927</td>' in html and f'<td class="n">{constant:.4f}</td>' in html
+    assert '<td class="n">at least 0.927</td>' in html and f'<td class="n">{constant:.4f}</td>' in html
     assert "below gate.accuracy = 0.927" in html
 
 
@@ -252,7 +266,7 @@ def test_a_report_on_several_labels(tmp_path: Path, history: Path) -> None:
     dev = of_labels(("acting", "<music>", "plot"), 150)
     summary = write_report(tmp_path, dev, None, history, thresholds=(0.4, 0.55, 0.61))
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert {file.stem for file in tmp_path.glob("*.png")} == {"training"}
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"reliability", "training"}
     for name, row in summary["labels"].items():
         assert escape(name) in html
         assert all(f"{row[figure]:.4f}" in html for figure in ("threshold", "precision", "recall", "f1"))

@@ -23,10 +23,12 @@ SST2 = {"data": {"task": "SST-2", "source": "glue", "path": "glue"}}
 
 def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10, **changes: dict[str, Any]) -> Outcome:
     """Run the gate on made-up evidence; validate counts ten dev rows, preprocess as many as dev says."""
-    experiment = build(SST2 | changes, "test")
     evaluate = tmp_path / "evaluate"
     evaluate.mkdir()
-    write_json(evaluate / "metrics.json", {"rows": rows, "metrics": {"accuracy": accuracy}, "slices": {}})
+    calibration = changes.pop("calibration", {})
+    experiment = build(SST2 | changes, "test")
+    summary = {"rows": rows, "metrics": {"accuracy": accuracy}, "slices": {}, "calibration": calibration}
+    write_json(evaluate / "metrics.json", summary)
     labels = [0, 1] * (rows // 2)
     pq.write_table(pa.table({"label": labels, "prediction": [1, *labels[1:]]}), evaluate / "predictions.parquet")
     counts = {"validate": {"rows": {"dev": 10}}, "preprocess": {"rows": {"dev": dev}}, "evaluate": {}}
@@ -68,6 +70,15 @@ def test_a_model_below_its_baseline_is_not_told_to_lower_the_threshold(tmp_path:
     message = gate(tmp_path, accuracy=0.5, gate={"accuracy": 0.4}).message
     assert "does not beat its baseline" in message
     assert message.endswith("Remedy: train longer, or use a larger encoder (model.name)")
+
+
+def test_a_model_that_is_too_sure_is_told_what_helps(tmp_path: Path) -> None:
+    calibration = {"ece": 0.25, "interval": [0.2, 0.3]}
+    outcome = gate(tmp_path, calibration=calibration, gate={"accuracy": 0.5, "calibration_error": 0.1})
+    assert outcome.exit_code == ExitCode.GATE_FAILED
+    assert outcome.message.endswith("Remedy: add rows to dev, or raise gate.calibration_error")
+    html = (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
+    assert '<td class="n">at least 0.5</td>' in html and '<td class="n">at most 0.1</td>' in html
 
 
 def test_nobody_is_told_to_lower_a_threshold_of_zero(tmp_path: Path) -> None:

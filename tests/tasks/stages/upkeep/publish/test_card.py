@@ -49,6 +49,7 @@ def test_a_regression_of_pairs() -> None:
     assert "predicts a score from 0 to 5 for a pair of texts" in " ".join(text.split())
     assert 'model="me/similarity", trust_remote_code=True)' in text and '"text_pair"' in text
     assert "| pearson | 0.7500 | 0.7000 to 0.8000 | undefined |" in text
+    assert "| gate.pearson | 0.7500 | at least 0.7000 |" in text and "calibrated" not in text
     assert "| LoRA | rank 8, all linear layers |" in text
     assert "html, lowercase" in text and "| x\\|y | 40 | pearson | undefined |" in text
     assert "weakest on the one that is up to 9 words (0.5000)" in text
@@ -72,10 +73,12 @@ def test_a_card_says_what_happens_to_long_texts() -> None:
 def test_several_labels_have_their_thresholds() -> None:
     data = {"task": "multi-label", "source": "files", "path": "data/films", "labels": ["acting", "plot"]}
     summary = {**EVIDENCE["summary"], "metrics": {"f1_micro": 0.75}, "baseline": {}}
+    summary["calibration"] = {"ece": 0.0123, "before": {"ece": 0.0789}}
     wanted = build({"data": data, "model": {"pooling": "native"}}, "test")
     card = model_card(wanted, {**EVIDENCE, "summary": summary}, BASE, "me/films")
     assert "thresholds that were tuned on other rows" in card
     assert "assigns any of 2 labels to a text" in " ".join(card.split())
+    assert "is 0.0123 on rows that the temperature was not fitted to; before, it was 0.0789" in " ".join(card.split())
     assert "| 1 | plot | 0.6000 |" in card and 'model="me/films", top_k=None)' in card
 
 
