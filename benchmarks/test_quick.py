@@ -19,6 +19,8 @@ ROWS = {
     "lora": ["full", "LoRA, attention"],
     "memory": ["base: static batches, fp32", "full, parameter server for compression"],
     "resume": ["1", "MiniLM"],
+    "search_kills": ["undisturbed", "killed"],
+    "search_steps": ["1"],
     "overlap": ["allreduce.rest.plain", "after backward", "during backward"],
     "contention": ["libgomp's own"],
     "one_host": ["1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"],

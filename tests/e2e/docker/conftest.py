@@ -14,7 +14,7 @@ from tests.e2e.docker.proxy import Proxy, running_proxy
 from tests.e2e.docker.wheelhouse import fill_wheelhouse
 from tests.e2e.make_run import ROOT
 
-IMAGES = ("data", "train", "airflow")
+IMAGES = ("data", "train", "search", "airflow")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -86,6 +86,7 @@ def test_nothing_of_the_build_is_left(images: Images, name: str) -> None:
     [
         ("data", ("torch", "pyspark", "great_expectations", "tasks"), ("horovod", "airflow", "pytest")),
         ("train", ("torch", "pyspark", "horovod", "tasks"), ("great_expectations", "airflow", "pytest")),
+        ("search", ("torch", "pyspark", "horovod", "great_expectations", "optuna", "tasks"), ("airflow", "pytest")),
         ("airflow", ("airflow", "docker", "kubernetes", "spark_bert"), ("torch", "pyspark", "tasks", "pytest")),
     ],
 )
@@ -94,7 +95,7 @@ def test_an_image_holds_its_part(images: Images, name: str, has: tuple[str, ...]
     assert python(images[name], code) == str(list(has))
 
 
-@pytest.mark.parametrize("name", ["data", "train"])
+@pytest.mark.parametrize("name", ["data", "train", "search"])
 def test_a_stage_image_is_the_stages_command_line(images: Images, name: str) -> None:
     assert output("docker", "run", "--rm", *SANDBOX, images[name], "--help").startswith("usage: python -m tasks")
 
