@@ -131,6 +131,15 @@ def test_accuracy_of_the_most_confident() -> None:
     assert by_confidence(rows)[2]["confidence"] == pytest.approx(0.9)
 
 
+def test_the_confidence_that_a_risk_needs() -> None:
+    """Of 400 rows, the less confident half is right every second time."""
+    found = summarize(scored([0, 1] * 200, [0.99] * 200 + [0.6, 0.4] * 100))["risk"]
+    assert [row["max_risk"] for row in found] == [0.01, 0.02, 0.05, 0.1]
+    assert found[0] == {"max_risk": 0.01, "confidence": None, "answered": 0, "error": None}
+    assert [(row["answered"], row["error"]) for row in found[1:]] == [(0.5, 0)] * 3
+    assert all(0.6 < row["confidence"] <= 0.99 for row in found[1:])
+
+
 def test_calibration_before_and_after() -> None:
     """A model that says 99.9 % and is right in 80 % of the rows."""
     labels = [0, 1] * 100
