@@ -16,6 +16,7 @@ ROWS = {
     "techniques": ["default", "stop-words", "augment-order"],
     "pooling": ["native", "mean", "cls"],
     "long_documents": ["truncated to 128", "windows of 128, 32 shared", "truncated to 128, scored in windows"],
+    "distillation": ["teacher", "distilled", "hard labels, as many steps"],
     "lora": ["full", "LoRA, attention"],
     "memory": ["base: static batches, fp32", "full, parameter server for compression"],
     "resume": ["1", "MiniLM"],

@@ -18,6 +18,7 @@ from include.runs import Run
 from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput, ExitCode
 from spark_bert.deployment.containers import environment, network, user
+from spark_bert.deployment.inputs import named_runs
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.docker import _Chunks, _has_registry, container_outcome
@@ -409,3 +410,14 @@ def test_a_user_whom_the_images_do_not_name_is_refused(uid: int, monkeypatch: py
     monkeypatch.setattr("os.getuid", lambda: uid)
     with pytest.raises(BadInput, match=rf"as user {uid}, .* the images name only the users 1000 to 65533"):
         user()
+
+
+def test_the_stages_that_use_a_teacher_see_it(tmp_path: Path) -> None:
+    for name in ("large/model", "home/runs/first"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    folder = f"model.teacher={tmp_path}/large/model"
+    for stage in ("teach", "train", "evaluate"):
+        assert mounts(stage, folder)[str(tmp_path / "large/model")] == "ro"
+    assert named_runs("teach", load("movies", ["model.teacher=first"])) == {"model.teacher": ("first",)}
+    assert named_runs("teach", load("movies", [folder])) == {"model.teacher": ()}
+    assert named_runs("train", load("movies", ["model.teacher=first"])) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.inference.chosen_model import Model, chosen
+from tasks.inference.chosen_model import Model, chosen, teacher_of
 from tasks.inference.trained_model import TrainedModel
 from tests.tasks.stages.labeling.score.models import CLASSES
 from tests.tasks.tracking.retrained import MODEL, retrain
@@ -37,6 +38,19 @@ def test_it_is_the_champion_unless_a_folder_is_named(tmp_path: Path) -> None:
     assert champion(tmp_path).version == f"{MODEL}/2" and champion(tmp_path).digest != found.digest
     named = champion(tmp_path, model=str(first))
     assert named.trained.folder == str(first) and named.version.startswith("sha256:")
+
+
+@pytest.mark.usefixtures("database")
+def test_the_champion_is_a_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, run = build({"model": {"teacher": "champion"}}, "test"), Run(tmp_path / "runs/small")
+    with pytest.raises(BadInput, match=f"{MODEL} has no champion: .* or name another model.teacher"):
+        teacher_of(experiment, run)
+    package = retrain(tmp_path, "first").artifact("package").path
+    monkeypatch.setattr(TrainedModel, "head", lambda _: replace(CLASSES, label_names=experiment.task.label_names))
+    found = teacher_of(experiment, run)
+    assert (found.version, found.trained.folder) == (f"{MODEL}/1", str(package / "model"))
+    named = teacher_of(build({"model": {"teacher": "first"}}, "test"), run)
+    assert (named.version, named.trained) == ("first", found.trained)
 
 
 @pytest.mark.usefixtures("database")

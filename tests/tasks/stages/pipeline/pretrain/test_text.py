@@ -8,7 +8,7 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
-from tasks.sources.documents import LONGEST_LINE, check_file, documents, splits
+from tasks.sources.documents import LONGEST_LINE, check_file, documents, sentences, splits
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tests.tasks.stages.pipeline.pretrain.samples import CLS, PIECES, SEP, text, tiny_encoder
 
@@ -81,3 +81,16 @@ def test_blocks_hold_the_documents_token_by_token(tmp_path: Path) -> None:
     assert " ".join(sentences) == " ".join(texts[:-1])
     starts = np.cumsum([0, *(-(-len(line.split()) // 30) for line in texts[:300])])
     assert all(sentences[start].split()[0] == line.split()[0] for start, line in zip(starts, texts, strict=False))
+
+
+@pytest.mark.parametrize(("document", "expected"), [
+    ('He said "It was long." Then he left! Why?', ['He said "It was long."', "Then he left!", "Why?"]),
+    ("Oh. It is by Mr. Smith, who is old. Fine.", ["Oh. It is by Mr.", "Smith, who is old.", "Fine."]),
+    ("It costs 3.50 in the U.S. of today, I think. Yes", ["It costs 3.50 in the U.S. of today, I think.", "Yes"]),
+    ("all of it is small. so is this one.", ["all of it is small.", "so is this one."]),
+    ("\u8fd9\u90e8\u7535\u5f71\u5f88\u597d\u770b\u6211\u559c\u6b22\u5b83\u3002\u7ed3\u5c3e\u4e0d\u597d\u3002",
+     ["\u8fd9\u90e8\u7535\u5f71\u5f88\u597d\u770b\u6211\u559c\u6b22\u5b83\u3002", "\u7ed3\u5c3e\u4e0d\u597d\u3002"]),
+    ("  ", []),
+])  # fmt: skip
+def test_a_document_is_divided_into_sentences(document: str, expected: list[str]) -> None:
+    assert list(sentences(document)) == expected
