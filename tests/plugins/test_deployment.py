@@ -280,9 +280,11 @@ def test_the_platforms_stream_is_given_what_its_command_line_takes(platform: Man
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert stage == "stream" and load("retrain", [given["--set"]]).streaming.continuous
     assert given["--experiment"] == platform["services"]["stream"]["healthcheck"]["test"][-1]
-    assert "${SPARK_BERT_HOME}/streams:${SPARK_BERT_HOME}/streams:ro" in platform["services"]["scheduler"]["volumes"]
+    for written in ("datasets", "searches", "streams"):  # by stages: otherwise the scheduler could not look for them
+        mounted = f"${{SPARK_BERT_HOME}}/{written}:${{SPARK_BERT_HOME}}/{written}:ro"
+        assert mounted in platform["services"]["scheduler"]["volumes"]
     made = (ROOT / "scripts/platform.sh").read_text()
-    assert "{artifacts/stream,checkpoints,datasets,runs,streams}" in made and "{service,stream}" in made
+    assert "{artifacts/stream,checkpoints,datasets,runs,searches,streams}" in made and "{service,stream}" in made
 
 
 def test_the_platform_parses_dags_as_often_as_the_drop_folders_watcher_needs() -> None:
