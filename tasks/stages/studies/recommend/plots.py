@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tasks.reporting.drawing import BLUE, GRAY, INK, RED, new_axes, style_axes
 
@@ -32,6 +33,7 @@ def progress(summary: Mapping[str, Any]) -> Figure:
     best = list(accumulate((trial["metric"] for trial in trials), max))
     left.step([trial["number"] for trial in trials], best, where="post", color=GRAY, linewidth=1.2, label="best so far")
     left.legend(frameon=False, fontsize=8.5)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     for trial in sorted(trials, key=lambda trial: _emphasis(trial, summary)):
         values = [rung["metric"] for rung in trial["rungs"]]
         style = _style(trial, summary)
