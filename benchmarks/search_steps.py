@@ -158,7 +158,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.sample, options.trials, options.steps, options.seeds = 0.02, 3, 30, 1
+        options.sample, options.trials, options.steps, options.seeds = 0.02, 3, 8, 1
     return options
 
 

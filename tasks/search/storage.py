@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -119,4 +120,6 @@ def _url(file: Path) -> str:
     given = given or os.environ.get(SEARCHES_VARIABLE, "")
     if given and not given.startswith("postgresql"):
         raise BadInput(f"{SEARCHES} is not the address of a Postgres: write postgresql://user:password@host/database")
-    return given or URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
+    if given:
+        return re.sub(r"^postgresql\w*(\+\w+)?:", "postgresql+psycopg2:", given)
+    return URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
