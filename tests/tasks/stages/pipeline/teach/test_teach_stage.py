@@ -153,3 +153,18 @@ def test_a_teacher_of_another_task_is_refused(home: Path, tmp_path: Path) -> Non
     experiment = _experiment(home, f"{tmp_path}/other")
     with pytest.raises(BadInput, match=r"2 classes \(sad, glad\), but SST-2 is .* \(negative, positive\).*data.labels"):
         run_stage("teach", experiment, _preprocessed(home, "other", experiment))
+
+
+@pytest.mark.long  # a faster test of predict covers how executors get a model and files
+@pytest.mark.usefixtures("with_store")
+def test_executors_compute_the_same_logits(home: Path, text: Path) -> None:
+    made = {}
+    for engine in ("spark", "process"):
+        values = _experiment(home, "large", {"text": str(text)}).model_dump(mode="json", exclude_defaults=True)
+        experiment = build({**values, "runtime": {"engine": engine}}, "test")
+        run = _preprocessed(home, f"on-{engine}", experiment, train=40)
+        made[engine] = run_stage("teach", experiment, run).path
+        shutil.move(made[engine], home / engine)
+    for split in ("train", "dev", "unlabeled"):
+        one, other = (pq.read_table(home / engine / f"{split}.parquet")["logits"].to_pylist() for engine in made)
+        np.testing.assert_allclose(one, other, atol=1e-5)
