@@ -64,7 +64,7 @@ def count(kind: str, labels: Array, answers: Array, score_range: Sequence[float]
     """
     if kind == "regression":
         low, high = score_range or (0.0, 1.0)
-        missed = np.abs(labels - answers)[:, None] > LEVELS * (high - low)
+        missed = np.abs(labels - answers.clip(low, high))[:, None] > LEVELS * (high - low)
         return {"rows": len(labels), "missed": missed.sum(axis=0).tolist()}
     if kind == "multilabel":
         least = np.where(labels == 1, answers, 1.0).min(axis=1)
@@ -145,7 +145,7 @@ class Guard:
         """
         if self.kind == "regression":
             low, high = self.score_range or (-math.inf, math.inf)
-            half = self.level * (high - low)
+            half, answers = self.level * (high - low), answers.clip(low, high)
             return {"low": (answers - half).clip(low, high).tolist(), "high": (answers + half).clip(low, high).tolist()}
         found: dict[str, list[Any]] = {}
         if self.abstains:
