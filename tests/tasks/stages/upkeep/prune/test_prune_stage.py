@@ -86,6 +86,26 @@ def test_what_a_kept_run_names_stays(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_trials_of_a_kept_search_stay(tmp_path: Path) -> None:
+    trial, seed = (made(tmp_path, name, training__seed=at) for at, name in enumerate(("trial", "seed")))
+    made(tmp_path, "gone", training__seed=9)
+    aged(tmp_path)
+    young, key = Run(tmp_path / "runs/young"), artifact_key(1, {}, {}, "")
+    young.folder.mkdir()
+    write_json(young.folder / "search.json", {"trials": [{"run": "trial"}], "comparison": None})
+    sides = {"winner": {"runs": ["seed"]}, "default": {"runs": []}}
+    with young.store.writing("recommend", key) as folder:
+        write_json(folder / "search.json", {"trials": [{"run": "trial"}], "comparison": sides})
+        young.add(young.store.commit(folder, Manifest("recommend", key, 1, {}, {}, "", "")), Experiment())
+    prune(tmp_path)
+    runs = {path for path in there(tmp_path) if path.startswith("runs")}
+    assert runs == {"runs/young", "runs/trial", "runs/seed"}
+    assert artifacts(trial) | artifacts(seed) <= there(tmp_path)
+    (young.folder / "search.json").write_text("{")
+    with pytest.raises(BadInput, match=r"runs/young/search\.json is damaged: remove it"):
+        prune(tmp_path)
+
+
 def test_inputs_datasets_and_folders_that_an_experiment_names_stay(tmp_path: Path) -> None:
     def commit(stage: str, inputs: dict[str, str], fingerprint: str = "") -> str:
         run, key = Run(tmp_path / "runs/made"), artifact_key(1, {}, inputs, fingerprint)
