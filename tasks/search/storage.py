@@ -112,13 +112,18 @@ class Storage:
 
 
 def _url(file: Path) -> str:
-    from sqlalchemy.engine import URL
+    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.exc import ArgumentError
 
     folder = os.environ.get(VARIABLE, "")
     secret = Path(folder, SEARCHES)
     given = secret.read_text(encoding="utf-8").strip() if folder and secret.is_file() else ""
     given = given or os.environ.get(SEARCHES_VARIABLE, "")
-    if given and not given.startswith("postgresql"):
+    try:
+        is_postgres = not given or make_url(given).get_backend_name() == "postgresql"
+    except (ArgumentError, ValueError):  # its text may have the password
+        is_postgres = False
+    if not is_postgres:
         raise BadInput(f"{SEARCHES} is not the address of a Postgres: write postgresql://user:password@host/database")
     if given:
         return re.sub(r"^postgresql\w*(\+\w+)?:", "postgresql+psycopg2:", given)

@@ -43,7 +43,7 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
 
     A training that is done already is not asked for less.
     """
-    if not run.file.is_file():
+    if _validated(run) != _validated(data):  # also if the run is that of a search of this name that was removed
         run.adopt(data, "preprocess", {}, search)
     artifacts: dict[str, Artifact] = {}
     try:
@@ -57,6 +57,10 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
     trained, evaluated = artifacts["train"].manifest.result, artifacts["evaluate"].manifest.result
     passed = artifacts["gate"].manifest.exit_code == ExitCode.DONE
     return Reached(trained["steps"], evaluated["metrics"], True, passed)
+
+
+def _validated(run: Run) -> str:
+    return str(run.record()["stages"].get("validate", {}).get("key", ""))
 
 
 def track(run: Run, experiment: Experiment) -> None:

@@ -102,13 +102,17 @@ class Worker:
         trials, asked = self.trials(), self.search.experiment.search
         for trial in trials:
             if trial.state == TrialState.RUNNING and self._lock(trial.number, lock):
-                return trial.number
+                if self.trials()[trial.number].state == TrialState.RUNNING:
+                    return trial.number
+                lock.close()  # its process has reached the rung in the meantime
+                return self._choose(lock)
         self._check_failures(trials)
         if sum(trial.user_attrs.get(SECONDS, 0.0) for trial in trials) >= 60 * asked.minutes:
             return None
         if found := rungs.promotion(trials):
             trial, rung = found
-            self._lock(trial.number, lock)
+            while not self._lock(trial.number, lock):  # its process has let it pause, and is about to unlock it
+                time.sleep(_WAIT)
             self._set(trial, rungs.RUNG, rung)
             self._state(trial, TrialState.RUNNING)
             return trial.number
