@@ -1,6 +1,7 @@
 """The winner of a search beside the default: both trained with seeds that the search has not seen.
 
 The best of many trials is partly the luckiest one, so neither its metric nor its seed says how good its settings are.
+That the same dev rows have chosen it is not undone: with many trials and few rows, it gains less on other rows.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def _decided(metric: str, found: Comparison, seeds: int) -> tuple[str, str]:
         f"{metric} {_written(found.model)} with the winner's settings and {_written(found.champion)} with the default, "
         f"means of {seeds} seeds; difference {found.difference:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}"
     )
+    if seeds == 1:
+        return "default", f"{measured}: one seed does not show how much is chance, so write search.seeds 3 or more"
     if low > 0 and found.p < 1 - LEVEL:
         return "winner", measured
     return "default", f"{measured}: no more than chance may do"

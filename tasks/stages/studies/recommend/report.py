@@ -16,7 +16,8 @@ _SCORE = "{:.4f}".format
 _TEST = (
     "Both were trained with seeds that the search has not seen, because the best of many trials is partly the luckiest "
     "one. The interval of the difference and p take into account that there are few seeds and few dev rows: both are "
-    "drawn again and again (a paired bootstrap)."
+    "drawn again and again (a paired bootstrap). The same dev rows have chosen the best trial, so on other rows the "
+    "difference may be smaller."
 )
 
 
