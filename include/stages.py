@@ -149,7 +149,7 @@ _PIPELINE = (
     ),
     Stage(
         "teach", 1, "compute the logits of the teacher, if there is one",
-        ("model.teacher", "distillation.text", "distillation.max_rows"), ("preprocess",),
+        ("model.name", "model.teacher", "distillation.text", "distillation.max_rows"), ("preprocess",),
         switch="model.teacher", records="named", cache=True, spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(

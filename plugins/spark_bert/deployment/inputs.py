@@ -24,7 +24,21 @@ STAGING = "SPARK_BERT_STAGING"
 
 
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
-    """Yield the paths, as they are written, in the part of the experiment that the stage reads."""
+    """Yield the paths, as they are written, in the part of the experiment that the stage reads, and in its trials'."""
+    tried = _trials(experiment) if "search" in STAGES[stage].reads else ()
+    yield from dict.fromkeys(path for each in (experiment, *tried) for path in _named_paths(stage, each))
+
+
+def _trials(experiment: Experiment) -> Iterator[Experiment]:
+    """Yield the experiment with each of the listed values of a search's space."""
+    for name, entry in experiment.search.space.items():
+        section, _, field = name.partition(".")
+        for value in entry if isinstance(entry, tuple) else ():
+            changed = getattr(experiment, section).model_copy(update={field: value})
+            yield experiment.model_copy(update={section: changed})
+
+
+def _named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     reads = STAGES[stage].reads
     if "data" in reads and (path := local_path(experiment.data.path)):
         yield path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -186,10 +187,12 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(tmp_path: Path, mo
 
     cluster = "runtime.spark_master=spark://spark:7077"
     quiet = dict.fromkeys(STAGES, "none")
-    downloading = dict.fromkeys(("validate", "preprocess", "train", "publish", "ingest"), "bridge")
+    downloading = dict.fromkeys(
+        ("validate", "preprocess", "train", "publish", "ingest", "search", "recommend"), "bridge"
+    )
     assert networks("runtime.download=true") == {**quiet, **downloading}
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
-    spark = dict.fromkeys(("validate", "preprocess", "predict", "score", "stream"), "spark-bert")
+    spark = dict.fromkeys(("validate", "preprocess", "predict", "score", "stream", "search", "recommend"), "spark-bert")
     assert networks(cluster) == {**quiet, **spark}
     ranks = ("runtime.ranks_on=spark", "training.ranks=2")
     assert networks(cluster, *ranks) == {**quiet, **spark, "train": "spark-bert"}
@@ -199,6 +202,7 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(tmp_path: Path, mo
     assert networks("runtime.download=true", text)["pretrain"] == "spark-bert"
     assert networks(cluster, *ranks, text)["pretrain"] == "spark-bert"
     assert networks(cluster, "model.kind=frozen", text)["pretrain"] == "none"
+    assert networks(cluster, "model.teacher=large")["teach"] == "spark-bert"
 
 
 @pytest.fixture
@@ -236,7 +240,8 @@ def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
     assert secret_mounts(stage) == {}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")  # of processes, beside the files of containers
-    speaks = stage in ("track", "champion", "register", "promote", "rollback", "score", "stream", "prune")
+    speaking = "track champion register promote rollback score stream prune search recommend"
+    speaks = stage in speaking.split()
     names = [*(LOGIN.values() if speaks else ()), *(PROMOTER.values() if stage in ("promote", "rollback") else ())]
     assert secret_mounts(stage) == {f"/run/secrets/{name}": str(secrets / name) for name in names}
     variables = environment(stage, load("movies"))
@@ -418,6 +423,19 @@ def test_the_stages_that_use_a_teacher_see_it(tmp_path: Path) -> None:
     folder = f"model.teacher={tmp_path}/large/model"
     for stage in ("teach", "train", "evaluate"):
         assert mounts(stage, folder)[str(tmp_path / "large/model")] == "ro"
+    assert (
+        mounts("teach", folder, f"model.name={tmp_path}/large")[str(tmp_path / "large")] == "ro"
+    )  # it tokenizes texts
     assert named_runs("teach", load("movies", ["model.teacher=first"])) == {"model.teacher": ("first",)}
     assert named_runs("teach", load("movies", [folder])) == {"model.teacher": ()}
     assert named_runs("train", load("movies", ["model.teacher=first"])) == {}
+
+
+def test_a_search_sees_what_its_trials_read(tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "terms").touch()
+    space = {"model.name": ["all-MiniLM-L6-v2", f"{tmp_path}/encoder"], "model.lexicon": ["", f"{tmp_path}/terms"]}
+    for stage in ("search", "recommend"):
+        found = mounts(stage, f"search.space={json.dumps(space)}")
+        assert found[str(tmp_path / "encoder")] == found[str(tmp_path / "terms")] == "ro"
+    assert str(tmp_path / "encoder") not in mounts("train", f"search.space={json.dumps(space)}")

@@ -97,6 +97,7 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
         for name in ("/etc", "../x", "./tests", "~/x")
     ),
     ("preprocess", {"model.lexicon": "/etc/terms"}),
+    ("teach", {"model.lexicon": "/etc/terms"}),
 ]
 
 
@@ -107,6 +108,15 @@ def test_a_path_outside_the_deployments_data_is_refused(
     monkeypatch.setenv("SPARK_BERT_DATABASES", "jdbc:x://y/z")
     with pytest.raises(BadInput, match=f"is not below {root}: move it there"):
         begin(stage, {key: value.format(root=root) for key, value in conf.items()})
+
+
+@pytest.mark.parametrize("field", ["model.name", "model.lexicon", "pretraining.text"])
+def test_a_search_tries_no_path_outside_the_deployments_data(field: str, root: Path) -> None:
+    space = {field: ["", f"{root}/x"][field == "model.name" :]}
+    assert begin("search", {"search.space": space}).command
+    for stage in ("search", "recommend"):
+        with pytest.raises(BadInput, match=f"/etc/x is not below {root}: move it there"):
+            begin(stage, {"search.space": {field: [*space[field], "/etc/x"]}})
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
