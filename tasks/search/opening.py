@@ -9,24 +9,43 @@ from typing import Any
 from optuna import Study
 
 from include.experiment import Experiment
+from include.folders import user_path
 from include.runs import Run
 from include.search_space import space_of
 from include.stages import STAGES, TRIED, BadInput
+from tasks import digests
 from tasks.assets import encoder_fingerprint
 from tasks.context import Context
+from tasks.encoder import lexicon
+from tasks.inference.chosen_model import teacher_of
 from tasks.search.storage import Storage
 from tasks.search.worker import Search
+from tasks.sources.documents import check_file
 
 #: The fields of the section that may change while a search goes on.
 _LATER = ("search.name", "search.minutes", "search.trials", "search.seeds")
 
 
-def encoders(experiment: Experiment) -> dict[str, str]:
-    """Return the fingerprints of all encoders that trials may start from, and the versions of the stages."""
-    names = space_of(experiment).get("model.name", (experiment.model.name,))
-    assert isinstance(names, tuple)
-    found = {name: encoder_fingerprint(name, experiment.runtime) for name in names}
+def read_by_trials(experiment: Experiment, run: Run) -> dict[str, str]:
+    """Return the fingerprints of all that trials may read outside the store, and the versions of the stages."""
+    found = {name: encoder_fingerprint(name, experiment.runtime) for name in _named(experiment, "model.name")}
+    for name in _named(experiment, "model.lexicon"):
+        found[f"model.lexicon {name}"] = lexicon.fingerprint(name)
+    for field in ("pretraining.text", "distillation.text"):
+        for name in _named(experiment, field):
+            check_file(user_path(name), field)
+            found[f"{field} {name}"] = digests.digest(user_path(name))
+    for name in _named(experiment, "model.teacher"):
+        model = experiment.model.model_copy(update={"teacher": name})
+        found[f"model.teacher {name}"] = teacher_of(experiment.model_copy(update={"model": model}), run).digest
     return found | {stage: str(STAGES[stage].version) for stage in (*TRIED, "evaluate")}
+
+
+def _named(experiment: Experiment, field: str) -> list[str]:
+    """Return the values of a field with a name that trials have, without the empty one."""
+    names = space_of(experiment).get(field, (experiment.part((field,))[field],))
+    assert isinstance(names, tuple)
+    return [name for name in names if name]
 
 
 def opened(context: Context, plan: dict[str, str]) -> tuple[Search, Storage, Study]:

@@ -16,9 +16,9 @@ from tasks.context import Context, Outcome
 
 def plan(experiment: Experiment, run: Run) -> dict[str, str]:
     """Return what the trainings depend on besides the data and the experiment."""
-    from tasks.search.opening import encoders
+    from tasks.search.opening import read_by_trials
 
-    return encoders(experiment)
+    return read_by_trials(experiment, run)
 
 
 def run(context: Context, plan: dict[str, str]) -> Outcome:
