@@ -39,7 +39,7 @@ def lexicon_file(name: str) -> Path:
         check_file(file, "put the terms there, one per line, or correct model.lexicon")
         return file
     file = BUNDLED / f"{name}.txt"
-    if file.name not in {path.name for path in BUNDLED.iterdir()}:
+    if file not in BUNDLED.iterdir():
         known = ", ".join(sorted(path.stem for path in BUNDLED.iterdir()))
         raise BadInput(
             f"model.lexicon {name!r} is neither bundled ({known}) nor a file: begin the path of a file with / or ./"
@@ -99,18 +99,22 @@ def add_terms(tokenizer: Tokenizer, terms: Iterable[str]) -> dict[int, list[int]
     tokenizer.no_padding()
     tokenizer.no_truncation()
     before = Tokenizer.from_str(tokenizer.to_str())
-    forms = list(dict.fromkeys(form for term in terms for form in (term, term[0].upper() + term[1:])))
+    normal = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+    forms: dict[str, str] = {}  # by what the tokenizer makes of them, as one without case needs one of two
+    for form in (form for term in terms for form in (term, term[0].upper() + term[1:])):
+        forms.setdefault(normal(form), form)
     unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
-    pieces, added = dict[int, list[int]](), dict[str, int | None]()
-    for form in forms:
-        whole = _ids(tokenizer, f" {form}")  # BPE and Unigram know most words with the space before them
-        if len(whole) > 1 or whole == [unknown]:
-            tokenizer.add_tokens([AddedToken(form, single_word=True, lstrip=True, normalized=True)])
-            added[form] = tokenizer.token_to_id(form)
-    for form, number in added.items():
+    # BPE and Unigram know most words with the space before them.
+    wholes = {form: _ids(before, f" {form}") for form in forms.values()}
+    added = {form: whole for form, whole in wholes.items() if len(whole) > 1 or whole == [unknown]}
+    # All at once: each call takes as long as the tokenizer has added tokens.
+    tokenizer.add_tokens([AddedToken(form, single_word=True, lstrip=True, normalized=True) for form in added])
+    pieces: dict[int, list[int]] = {}
+    for form, whole in added.items():
+        number = tokenizer.token_to_id(form)
         if number is None or number not in _ids(tokenizer, f"a {form}, and"):
             raise ValueError(form)
-        pieces[number] = _ids(before, f" {form}")
+        pieces[number] = whole
     return pieces
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, pipeline
 
@@ -120,6 +120,12 @@ def test_a_tokenizer_that_finds_no_added_words_is_refused(tmp_path: Path) -> Non
         write_tokenizer(tmp_path, str(tmp_path / "terms"), tmp_path)
 
 
+def test_a_tokenizer_without_case_needs_one_token_for_both_forms() -> None:
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "good": 1}, unk_token="[UNK]"))
+    words.normalizer, words.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    assert add_terms(words, ["Good", "goodbad", "GoodBad"]) == {2: [0]}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -139,6 +145,8 @@ def test_a_lexicon_that_is_not_there_is_refused() -> None:
         BadInput, match=r"model\.lexicon 'films' is neither bundled \(film\) nor a file: begin the path"
     ):
         lexicon_file("films")
+    with pytest.raises(BadInput, match=r"model\.lexicon 'data/film' is neither bundled"):
+        lexicon_file("data/film")
     with pytest.raises(BadInput, match=r"/nowhere is missing: put the terms there, one per line"):
         lexicon_file("/nowhere")
 
