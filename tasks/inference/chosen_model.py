@@ -66,6 +66,16 @@ def teacher_of(experiment: Experiment, run: Run) -> Model:
     return model
 
 
+def teachers_root(experiment: Experiment, run: Run) -> Path:
+    """Return the folder in which the teacher's lies, in this process: the artifact store, or what model.teacher names.
+
+    Containers and other checkouts see both at other places.
+    """
+    named = experiment.model.teacher
+    in_store = named == CHAMPION or experiment.model.teacher_run
+    return run.store.root if in_store else user_folder(named)
+
+
 def _of_run(name: str, run: Run) -> Model:
     other = Run(run.folder.parent / name)
     if other.folder == run.folder:

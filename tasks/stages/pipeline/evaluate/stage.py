@@ -36,9 +36,11 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
         heldout = score(task, model, splits / "heldout").at_thresholds(limits)
     summary = summarize(dev, heldout, limits)
     if teach := inputs.get("teach"):
+        from tasks.inference.chosen_model import teachers_root
         from tasks.stages.pipeline.evaluate.teacher import compare_with_teacher
 
-        summary["teacher"] = compare_with_teacher(dev, trained / "model", model, teach.path)
+        root = teachers_root(experiment, context.run)
+        summary["teacher"] = compare_with_teacher(dev, trained / "model", model, teach.path, root)
     kept = {} if experiment.preprocessing.resplit else kept_of(inputs["validate"].path / "kept-dev.parquet", dev)
     explained = explain_worst(dev, model, trained / "model")
     write_results(output, dev, summary, kept, experiment.prediction.escape_formulas, explained)

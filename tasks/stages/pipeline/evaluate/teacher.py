@@ -25,14 +25,14 @@ from tasks.scoring.scored import ScoredSplit
 ROWS, TURNS = 64, 5
 
 
-def compare_with_teacher(dev: ScoredSplit, folder: Path, model: Classifier, taught: Path) -> dict[str, Any]:
-    """Return what metrics.json says of the teacher, whose logits are in the artifact `taught`.
+def compare_with_teacher(dev: ScoredSplit, folder: Path, model: Classifier, taught: Path, root: Path) -> dict[str, Any]:
+    """Return what metrics.json says of the teacher, whose logits are in the artifact `taught`, and its files in a root.
 
     The models are timed in PyTorch on one thread, which measures their cost and not that of a package's form.
     """
     about = json.loads((taught / "teacher.json").read_text(encoding="utf-8"))
     found = paired.compare(dev.task, dev.labels, dev.predicted, _teacher_on(dev, taught).predicted)
-    place = Path(about["folder"])
+    place = root / about["folder"]
     if not (place / "config.json").is_file():
         raise BadInput(f"the teacher's folder {place} is gone: restore it, or choose another model.teacher")
     teacher = load_trained(place)

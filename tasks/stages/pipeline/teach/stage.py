@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.artifacts import locked, write_json
@@ -58,6 +59,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     if plan.teacher is None:
         log.info("there is nothing to do, because model.teacher is not set")
         return Outcome({"teacher": ""})
+    from tasks.inference.chosen_model import teachers_root
     from tasks.stages.pipeline.teach.logits import compute_parts, join_parts, splits_of
     from tasks.stages.pipeline.teach.unlabeled import UNLABELED, write_unlabeled
 
@@ -70,6 +72,7 @@ def run(context: Context, plan: Plan) -> Outcome:
         compute_parts(experiment, plan.teacher, kept, found)
     rows = join_parts(kept, found, context.output)
     trained = plan.teacher.trained
-    about = {"teacher": plan.teacher.version, "form": trained.form, "folder": trained.folder}
+    folder = Path(trained.folder).relative_to(teachers_root(experiment, context.run))
+    about = {"teacher": plan.teacher.version, "form": trained.form, "folder": str(folder)}
     write_json(context.output / "teacher.json", about)
     return Outcome({**about, "rows": rows})
