@@ -43,10 +43,12 @@ def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
 def _remedy(verdict: Verdict) -> str:
     """Return what helps a model that is not good enough. Other reasons say themselves what to do."""
     failed = [check for check in verdict.checks if check.reason and check.value is not None]
-    low = [(check.value or 0.0, check.threshold) for check in failed if check.bound == "at least"]
+    low = [check for check in failed if check.bound == "at least"]
+    slow = [check for check in low if check.key == "gate.teacher_speed"]
     if not failed:
         return ""
-    ways = ["train longer", "use a larger encoder (model.name)"] if low else []
-    ways += ["lower the threshold"] if any(value < threshold and threshold > 0 for value, threshold in low) else []
+    ways = ["train longer", "use a larger encoder (model.name)"] if len(slow) < len(low) else []
+    ways += ["use a smaller encoder (model.name)"] if slow and not ways else []
+    ways += ["lower the threshold"] if any((check.value or 0.0) < check.threshold > 0 for check in low) else []
     ways += ["add rows to dev", "raise gate.calibration_error"] if len(low) < len(failed) else []
     return f". Remedy: {', '.join(ways[:-1])}, or {ways[-1]}"

@@ -25,9 +25,10 @@ def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10
     """Run the gate on made-up evidence; validate counts ten dev rows, preprocess as many as dev says."""
     evaluate = tmp_path / "evaluate"
     evaluate.mkdir()
-    calibration = changes.pop("calibration", {})
+    calibration, teacher = changes.pop("calibration", {}), changes.pop("teacher", {})
     experiment = build(SST2 | changes, "test")
-    summary = {"rows": rows, "metrics": {"accuracy": accuracy}, "slices": {}, "calibration": calibration}
+    summary = {"rows": rows, "metrics": {"accuracy": accuracy}, "slices": {}}
+    summary |= {"calibration": calibration, "teacher": teacher}
     write_json(evaluate / "metrics.json", summary)
     labels = [0, 1] * (rows // 2)
     pq.write_table(pa.table({"label": labels, "prediction": [1, *labels[1:]]}), evaluate / "predictions.parquet")
@@ -79,6 +80,14 @@ def test_a_model_that_is_too_sure_is_told_what_helps(tmp_path: Path) -> None:
     assert outcome.message.endswith("Remedy: add rows to dev, or raise gate.calibration_error")
     html = (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
     assert '<td class="n">at least 0.5</td>' in html and '<td class="n">at most 0.1</td>' in html
+
+
+def test_a_model_that_is_too_slow_is_not_told_to_grow(tmp_path: Path) -> None:
+    teacher = {"rows_per_second": {"times": 1.5}}
+    message = gate(
+        tmp_path, teacher=teacher, model={"teacher": "large"}, gate={"accuracy": 0.5, "teacher_speed": 2}
+    ).message
+    assert message.endswith("Remedy: use a smaller encoder (model.name), or lower the threshold")
 
 
 def test_nobody_is_told_to_lower_a_threshold_of_zero(tmp_path: Path) -> None:

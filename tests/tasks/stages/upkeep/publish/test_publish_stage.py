@@ -150,5 +150,5 @@ def test_a_distilled_model_is_compared_with_its_teacher(trained: dict[str, Any])
     report = (run.artifact("evaluate").path / "report.html").read_text()
     assert "<h2>Teacher</h2>" in report and "its teacher, passed" in report
     card = " ".join((made.path / "README.md").read_text().split())
-    assert f"a teacher, passed, with unlabeled texts from {text}, at temperature 3 and with weight" in card
+    assert "a teacher, passed, with unlabeled texts from text.txt, at temperature 3 and with weight" in card
     assert f"| its teacher | {teacher['teacher']:.4f} |" in card
