@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,9 @@ log = logging.getLogger(__name__)
 
 #: The stages of a trial. The data are those of the search's own run.
 STAGES_OF_TRIAL = PIPELINE[1 : PIPELINE.index("gate") + 1]
+#: The file in the search's own run that is locked by the process that makes what trials may have in common.
+IN_COMMON = "in-common.lock"
+_BEFORE_TRAIN = PIPELINE[1 : PIPELINE.index("train")]
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
     artifacts: dict[str, Artifact] = {}
     try:
         for stage in STAGES_OF_TRIAL:
-            artifacts[stage] = run_stage(stage, experiment, run, share)
+            with _in_turn(data) if stage in _BEFORE_TRAIN else nullcontext():
+                artifacts[stage] = run_stage(stage, experiment, run, share)
     except Paused as pause:
         for old in list(checkpoints(pause.folder).values())[:-1]:
             shutil.rmtree(old)
@@ -61,6 +68,14 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
 
 def _validated(run: Run) -> str:
     return str(run.record()["stages"].get("validate", {}).get("key", ""))
+
+
+@contextmanager
+def _in_turn(data: Run) -> Iterator[None]:
+    """Wait for the search's other processes, which may make the same: not two can pre-train or teach at once."""
+    with (data.folder / IN_COMMON).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def track(run: Run, experiment: Experiment) -> None:

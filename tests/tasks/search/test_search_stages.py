@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.runner import run_stage
 from tasks.search import rungs
+from tasks.search.trial import IN_COMMON, advance
 from tests.tasks.search.searches import killed, read, search, values, without_times
 
 
@@ -54,6 +57,19 @@ def test_kills_change_nothing(root: Path, whole: dict[str, Any]) -> None:
     found, befell = killed(root / "killed", values(root / "data"), kills=2, longest=1)
     assert befell == 2
     assert without_times(found) == without_times(whole)
+
+
+def test_what_trials_have_in_common_is_made_by_one_process_at_a_time(root: Path, whole: dict[str, Any]) -> None:
+    made = Run(root / "whole" / "runs" / "tune")
+    experiment = build(merge(values(root / "data"), {"model.name": "./nowhere"}), "the test's experiment")
+    with ThreadPoolExecutor(1) as pool:
+        with (made.folder / IN_COMMON).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            found = pool.submit(advance, Run(made.folder.with_name("waiting")), made, whole["search"], experiment)
+            with pytest.raises(TimeoutError):
+                found.result(0.5)
+        with pytest.raises(BadInput, match="nowhere"):
+            found.result(30)
 
 
 def test_a_winner_is_compared_with_the_default(root: Path, whole: dict[str, Any]) -> None:
