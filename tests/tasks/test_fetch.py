@@ -25,3 +25,5 @@ def test_a_folder_that_is_not_there_is_said() -> None:
         fetch(load("movies", ["data.path=/my/data"]))
     with pytest.raises(BadInput, match=r"/nowhere.txt .*or correct pretraining.text"):
         fetch(load("movies", ["pretraining.text=/nowhere.txt"]))
+    with pytest.raises(BadInput, match="/nowhere"):
+        fetch(load("movies", ["search.space={model.name: [all-MiniLM-L6-v2, /nowhere]}"]))
