@@ -196,7 +196,7 @@ class Worker:
             for trial in rungs.paused(self.trials(), rung):
                 self._discard(trial, rung)
                 run = self.search.run_of(trial.number)
-                if "track" not in run.record()["stages"]:
+                if run.file.is_file() and "track" not in run.record()["stages"]:
                     track(run, self.search.experiment)
 
     def _discard(self, trial: FrozenTrial, rung: int) -> None:
