@@ -64,7 +64,7 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, pr
     logits = np.empty((len(rows), task.outputs))
     logits[order] = _logits(task, found)
     temperatures = np.ones(len(rows))
-    if task.kind != "regression":
+    if "temperature" in found.column_names:  # not for scores, and not from an older revision
         temperatures[order] = found["temperature"].to_numpy()
     return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits, temperatures))
 

@@ -270,6 +270,9 @@ def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: 
     scored = load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled).scored
     assert scored.predicted.tolist() == table["prediction"].to_pylist()
     assert scored.confidence == pytest.approx([max(row) for row in table["probabilities"].to_pylist()])
+    pq.write_table(table.drop_columns("temperature"), shuffled)  # as an older revision wrote it
+    again = load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled).scored
+    assert again.predicted.tolist() == scored.predicted.tolist()
     pq.write_table(table.slice(1), shuffled)
     with pytest.raises(BadInput, match=r"does not contain the rows of .* run evaluate and all later stages again"):
         load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled)

@@ -79,6 +79,8 @@ def test_several_labels_have_their_thresholds() -> None:
     assert "thresholds that were tuned on other rows" in card
     assert "assigns any of 2 labels to a text" in " ".join(card.split())
     assert "is 0.0123 on rows that the temperature was not fitted to; before, it was 0.0789" in " ".join(card.split())
+    summary["calibration"] = {"ece": 0.0123}  # as an older revision wrote it, which calibrated no model
+    assert "calibrated" not in model_card(wanted, {**EVIDENCE, "summary": summary}, BASE, "me/films")
     assert "| 1 | plot | 0.6000 |" in card and 'model="me/films", top_k=None)' in card
 
 
