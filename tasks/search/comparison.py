@@ -36,28 +36,39 @@ class Side:
     def as_json(self) -> dict[str, Any]:
         """Return what search.json says of it."""
         known = [value for value in self.values if value is not None]
-        mean = sum(known) / len(known) if len(known) == len(self.values) else None
+        mean = sum(known) / len(known) if 0 < len(known) == len(self.values) else None
         return {"runs": self.runs, "values": self.values, "mean": mean}
 
 
 def compared(summary: Mapping[str, Any], experiment: Experiment, data: Run) -> dict[str, Any]:
     """Return the comparison of search.json, after the trainings that it needs."""
     best, seed = summary["trials"][summary["best"]], experiment.training.seed
+    seeds = [seed + more for more in range(1, experiment.search.seeds + 1)]
     if best["default"]:  # there is nothing to compare, and so nothing to train
-        reason = f"the default settings are the best of {len(summary['trials'])} that were tried"
-        none: dict[str, Any] = {"runs": [], "values": [], "mean": None}
-        sides, found, recommended, seeds = {"winner": none, "default": none}, _NOTHING, "default", list[int]()
-    else:
-        seeds = [seed + more for more in range(1, experiment.search.seeds + 1)]
+        return _kept(f"the default settings are the best of {len(summary['trials'])} that were tried", experiment)
+    try:
         winner = _trained("winner", best["values"], seeds, summary, experiment, data)
-        default = _trained("default", {}, seeds, summary, experiment, data)
-        found = _paired(experiment, winner, default)
-        recommended, reason = _decided(summary["metric"], found, len(seeds))
-        sides = {"winner": winner.as_json(), "default": default.as_json()}
+    except BadInput as error:  # such as a training that diverges, of which a trial would have failed alone
+        why = " ".join(str(error).split())
+        return _kept(f"a training with the winner's settings and another seed has failed: {why}", experiment)
+    default = _trained("default", {}, seeds, summary, experiment, data)
+    found = _paired(experiment, winner, default)
+    recommended, reason = _decided(summary["metric"], found, len(seeds))
     chosen = with_values(experiment, best["values"] if recommended == "winner" else {})
+    return _said(seeds, {"winner": winner, "default": default}, found, recommended, reason, chosen)
+
+
+def _kept(reason: str, experiment: Experiment) -> dict[str, Any]:
+    """Return a comparison that keeps the default without measurements."""
+    return _said([], dict.fromkeys(("winner", "default"), Side([], [], [])), _NOTHING, "default", reason, experiment)
+
+
+def _said(
+    seeds: list[int], sides: Mapping[str, Side], found: Comparison, recommended: str, reason: str, chosen: Experiment
+) -> dict[str, Any]:
     return {
         "seeds": seeds,
-        **sides,
+        **{name: side.as_json() for name, side in sides.items()},
         **{name: asdict(found)[name] for name in ("rows", "difference", "interval", "p")},
         "recommended": recommended,
         "reason": reason,
