@@ -35,7 +35,7 @@ ENTRYPOINT ["sh", "-c", \\
 """
 
 
-IMAGES = tuple(f"spark-bert-proxy-test/{name}:latest" for name in ("data", "train-gpu"))
+IMAGES = tuple(f"spark-bert-proxy-test/{name}:latest" for name in ("data", "train-gpu", "search-gpu"))
 
 
 class Proxy(NamedTuple):
@@ -99,7 +99,8 @@ def build(dockerfile: str, *names: str) -> None:
 def running_proxy(home: Path) -> Iterator[Proxy]:
     """The proxy before the engine of this machine, with an image of ours and the folders of a deployment."""
     direct = docker.APIClient(base_url="unix:///var/run/docker.sock", version="auto")
-    for name in ("artifacts", "checkpoints", "datasets", "runs", "streams", "cache", "data/glue", "secrets"):
+    folders = ("artifacts", "checkpoints", "datasets", "runs", "searches", "streams", "cache", "data/glue", "secrets")
+    for name in folders:
         (home / name).mkdir(parents=True)
     (home / "secrets/secret").write_text("secret")
     (home / "runs/out").symlink_to(home / "secrets")

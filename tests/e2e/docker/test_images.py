@@ -155,4 +155,4 @@ def test_a_changed_line_builds_one_layer_anew(images: Images, changed: Images) -
 def test_an_image_that_does_not_exist_is_named() -> None:
     done = subprocess.run([ROOT / "scripts/images.sh", "evaluate"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "there is no image evaluate: data, train, train-gpu, serve or airflow" in done.stderr
+    assert "there is no image evaluate: data, train, search, train-gpu, search-gpu, serve or airflow" in done.stderr
