@@ -11,7 +11,7 @@ from typing import Any
 from include.artifacts import Artifact, Manifest
 from include.experiment import Experiment
 from include.runs import Run
-from include.stages import ExitCode
+from include.stages import STAGES, BadInput, ExitCode
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,14 @@ class Context:
     manifest: Manifest  # what is known of it: the key, the fingerprint and the revision
     tell_steps: Callable[[int], None] = lambda steps: None  # tells those who watch the run the number of steps
     pause: float = 1  # the share of its steps after which a training pauses; its artifact does not depend on it
+
+    @property
+    def trained(self) -> Path:
+        """The folder with what train has made. Raise BadInput if an earlier version of it has: the model says less."""
+        artifact = self.inputs["train"]
+        if artifact.manifest.version != STAGES["train"].version:
+            raise BadInput(f"{artifact.path} was made by another version of the stage train: run train again")
+        return artifact.path
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from include.stages import BadInput
 
 #: Rows with this number or a higher one are the copies that augmentation adds to the training rows.
 COPY = 2**40
+#: Candidates for the token that replaces a masked word. The first one that the tokenizer knows is used.
+MASKS = ("[MASK]", "<mask>", "[UNK]", "<unk>")
 
 
 def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> Tokenizer:
@@ -36,6 +38,19 @@ def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> To
         )
     tokenizer.enable_truncation(max_length, stride=stride or 0, strategy="longest_first")
     return tokenizer
+
+
+def mask_token(tokenizer: Path) -> str:
+    """Return the special token of a tokenizer.json that masks a word. The tokenizer recognizes it within any text."""
+    tokens = Tokenizer.from_file(str(tokenizer)).get_added_tokens_decoder().values()
+    special = {token.content for token in tokens if token.special}
+    for mask in MASKS:
+        if mask in special:
+            return mask
+    raise BadInput(
+        f"{tokenizer} has none of the special tokens {', '.join(MASKS)}, which preprocessing.augment: [masking] needs: "
+        "remove masking"
+    )
 
 
 def id_type(tokenizer: Tokenizer) -> pa.DataType:

@@ -177,7 +177,10 @@ def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> Pa
     model = PackagedModel(folder, wanted.get("form", ""))
     if max_risk := wanted.get("max_risk"):
         served = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["served"]
-        model.guard = Guard.read(folder, wanted.get("form") or served, float(max_risk))
+        try:
+            model.guard = Guard.read(folder, wanted.get("form") or served, float(max_risk))
+        except (FileNotFoundError, KeyError) as error:
+            raise ValueError(f"{folder} has no evidence for max_risk: package the model again, or remove it") from error
     return model
 
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow.parquet as pq
+from scipy import stats
 
 from include.glue import Task
 from include.paired import LEVEL, Interval, of_answers
@@ -58,12 +59,12 @@ def compare_seeds(task: Task, labels: Array, models: Sequence[Array], champions:
     """Compare the means of the task's metric over several models and several champions, of one seed each.
 
     The predictions are those of `compare`, [seeds] of each. The spread of a mean is not what it is among the few seeds
-    that are there unless one less of them is drawn (McCarthy & Snowden 1985, Vital Health Stat. 2, 95).
+    that are there unless one less of them is drawn (McCarthy & Snowden 1985, Vital Health Stat. 2, 95), and few seeds
+    do not know their own spread: see `_widened`.
     """
     random, sides, every = np.random.default_rng(0), (models, champions), np.arange(len(labels))[None]
-    ours, theirs = (
-        float(np.mean([metric_of_rows(task, task.metric, labels, one, every) for one in side])) for side in sides
-    )
+    values = [np.ravel([metric_of_rows(task, task.metric, labels, one, every) for one in side]) for side in sides]
+    ours, theirs = (float(side.mean()) for side in values)
     if not np.isfinite([ours, theirs]).all():
         both = as_json({"ours": ours, "theirs": theirs})
         return Comparison(task.metric, len(labels), both["ours"], both["theirs"])
@@ -76,7 +77,23 @@ def compare_seeds(task: Task, labels: Array, models: Sequence[Array], champions:
             means.append(np.take_along_axis(each, seeds, 0).mean(axis=0))
         differences.append(means[0] - means[1])
     draws = np.concatenate(differences)
-    return _bootstrapped(task.metric, len(labels), ours, theirs, draws[np.isfinite(draws)])
+    widened = _widened(draws[np.isfinite(draws)], ours - theirs, values)
+    return _bootstrapped(task.metric, len(labels), ours, theirs, widened)
+
+
+def _widened(draws: Array, difference: float, values: Sequence[Array]) -> Array:
+    """Spread the draws of a difference as Student's t does, given the metric of each model, [seeds], of both sides.
+
+    The degrees of freedom are Satterthwaite's (1946, Biometrics Bull. 2, 110-114) for two variances, that over seeds
+    and that over rows, of which only the former is estimated from few numbers.
+    """
+    over_seeds = sum(float(side.var(ddof=1)) / len(side) for side in values if len(side) > 1)
+    if not over_seeds:
+        return draws
+    free = sum(len(side) - 1 for side in values) * max(1.0, float(draws.var()) / over_seeds) ** 2
+    quantile = (1 + LEVEL) / 2
+    ratio = float(stats.t.ppf(quantile, free) / stats.norm.ppf(quantile))
+    return difference + ratio * (draws - difference)
 
 
 def read_predictions(file: Path) -> tuple[Array, Array, Array]:

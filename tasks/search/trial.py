@@ -13,7 +13,7 @@ from typing import Any
 from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.named_experiments import build, merge
-from include.runs import Run
+from include.runs import AT_WORK, AtWork, Run
 from include.stages import PIPELINE, ExitCode, StageError, Stopped
 from tasks.launching.launch import Paused
 from tasks.runner import run_stage
@@ -64,6 +64,15 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
     trained, evaluated = artifacts["train"].manifest.result, artifacts["evaluate"].manifest.result
     passed = artifacts["gate"].manifest.exit_code == ExitCode.DONE
     return Reached(trained["steps"], evaluated["metrics"], True, passed)
+
+
+def newest_step(run: Run) -> int:
+    """Return the step of the newest checkpoint of a run whose training was killed, 0 if there is none."""
+    file = run.folder / AT_WORK / "train.json"
+    if not file.is_file():
+        return 0
+    work = AtWork.model_validate_json(file.read_bytes())
+    return max(checkpoints(run.store.checkpoints("train", work.progress)), default=0)
 
 
 def _validated(run: Run) -> str:

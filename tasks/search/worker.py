@@ -22,11 +22,11 @@ from include.artifacts import locked
 from include.experiment import Experiment
 from include.runs import Run
 from include.search_space import Space, default_of
-from include.stages import BadInput, Transient
+from include.stages import BadInput, Stopped, Transient
 from tasks.search import rungs
 from tasks.search.proposals import distributions, params_of, propose, values_of
 from tasks.search.storage import SECONDS, Storage
-from tasks.search.trial import Reached, advance, track, with_values
+from tasks.search.trial import Reached, advance, newest_step, track, with_values
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 #: The logger of the lines that `make tune` shows: one for each trial that has reached a rung.
 log = logging.getLogger("tasks.search")
 
-#: The attribute of a trial with what it was at rung r: step, metrics and seconds so far, and why a trial has failed.
-REACHED, FAILED = "reached-{}", "failed"
+#: The attributes of a trial: what it was at rung r (step, metrics and seconds so far), why it has failed, and how often
+#: it was tried from where it is.
+REACHED, FAILED, TRIES = "reached-{}", "failed", "tries"
 _FAILURES = 3  # after as many failed trials and none that has not, something else is wrong
+_TRIES = 10  # of a trial whose process was killed each time, without coming further
 _KEPT = 3  # paused trials of a rung whose checkpoints are kept; others that are promoted after all begin anew
 _WAIT = 1.0  # seconds between two looks for work
 _WORST = -1.0  # of all metrics: the value of one that is undefined
@@ -102,9 +104,9 @@ class Worker:
         trials, asked = self.trials(), self.search.experiment.search
         for trial in trials:
             if trial.state == TrialState.RUNNING and self._lock(trial.number, lock):
-                if self.trials()[trial.number].state == TrialState.RUNNING:
+                if self.trials()[trial.number].state == TrialState.RUNNING and self._tries_again(trial):
                     return trial.number
-                lock.close()  # its process has reached the rung in the meantime
+                lock.close()  # its process has reached the rung in the meantime, or it has failed
                 return self._choose(lock)
         self._check_failures(trials)
         if sum(trial.user_attrs.get(SECONDS, 0.0) for trial in trials) >= 60 * asked.minutes:
@@ -126,6 +128,21 @@ class Worker:
             )
         )
         return len(trials)
+
+    def _tries_again(self, trial: FrozenTrial) -> bool:
+        """Return whether to go on with a trial whose process is gone. One that ends all its processes has failed."""
+        place = [trial.user_attrs[rungs.RUNG], newest_step(self.search.run_of(trial.number))]
+        before, tries = trial.user_attrs.get(TRIES, (None, 0))
+        tries = tries + 1 if before == place else 1
+        self._set(trial, TRIES, (place, tries))
+        if tries > _TRIES:
+            self._fail(trial, f"its process has ended {_TRIES} times without coming further: is there enough memory?")
+        return tries <= _TRIES
+
+    def _fail(self, trial: FrozenTrial, reason: str) -> None:
+        self._set(trial, FAILED, reason)
+        self._state(trial, TrialState.FAIL)
+        log.info("%s failed: %s", self._named(trial), reason)
 
     def _params(self, trials: list[FrozenTrial]) -> dict[str, Any] | None:
         """Return the params of a new trial; the first one has those of the experiment, if they are in the space."""
@@ -160,10 +177,11 @@ class Worker:
                     share = rungs.SHARES[rung]
                     reached = advance(search.run_of(number), search.data, search.name, experiment, share)
             except BadInput as error:
-                self._set(trial, FAILED, str(error))
-                self._state(trial, TrialState.FAIL)
-                log.info("%s failed: %s", self._named(trial), error)
+                self._fail(trial, str(error))
                 return
+            except (SystemExit, KeyboardInterrupt, Stopped):  # nothing is wrong with a trial that a person stops
+                self._set(trial, TRIES, (None, 0))
+                raise
             self._report(trial, rung, reached)
         self._settle(self.trials()[number], rung)
 

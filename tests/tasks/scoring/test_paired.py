@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from include.glue import TASKS
 from include.paired import bonett_price
 from tasks.scoring.metrics import pearson
-from tasks.scoring.paired import Comparison, compare, compare_seeds, outcome
+from tasks.scoring.paired import Comparison, _widened, compare, compare_seeds, outcome
 from tasks.scoring.predictions import Array
 
 SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
@@ -128,6 +129,15 @@ def test_models_of_several_labels_are_compared_by_the_metric_of_the_task() -> No
     assert outcome(compare(task, labels, bad, good), MARGIN) == "worse"
     same = compare(task, labels, good, good)
     assert same.interval == (0, 0) and outcome(same, 0) == "not worse"
+
+
+def test_the_spread_over_few_seeds_is_that_of_students_t() -> None:
+    sides = [np.array([0.90, 0.92, 0.94])] * 2
+    deviation = np.sqrt(2 * sides[0].var(ddof=1) / 3)
+    seeds_alone = _widened(0.1 + deviation * np.array([-1, 1]), 0.1, sides)
+    assert seeds_alone[1] - 0.1 == pytest.approx(deviation * stats.t.ppf(0.975, 4) / stats.norm.ppf(0.975))
+    mostly_rows = _widened(np.array([-1.0, 1.0]), 0, sides)
+    np.testing.assert_allclose(mostly_rows, [-1, 1], rtol=1e-4)
 
 
 def test_one_label_alone_is_compared_like_a_class() -> None:

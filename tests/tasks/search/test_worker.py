@@ -55,6 +55,13 @@ def choose(worker: Worker) -> tuple[int | None, bool]:
         return number, number is not None and not worker._lock(number, lock)
 
 
+def test_a_trial_that_ends_its_processes_fails_so_that_the_search_goes_on(worker: Worker) -> None:
+    add(worker, TrialState.RUNNING)
+    assert [choose(worker) for _ in range(10)] == [(0, True)] * 10
+    assert choose(worker) == (1, True)
+    assert "has ended 10 times without coming further" in worker.trials()[0].user_attrs["failed"]
+
+
 def test_a_promoted_trial_is_taken_once_its_process_has_unlocked_it(worker: Worker) -> None:
     for metric in (0.5, 0.7, 0.6):
         add(worker, TrialState.WAITING, metric)

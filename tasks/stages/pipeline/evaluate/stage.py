@@ -27,7 +27,7 @@ def run(context: Context, plan: Mapping[str, float]) -> Outcome:
     from tasks.stages.pipeline.evaluate.summary import score, summarize
 
     experiment, inputs, output = context.experiment, context.inputs, context.output
-    task, splits, trained = experiment.task, inputs["preprocess"].path, inputs["train"].path
+    task, splits, trained = experiment.task, inputs["preprocess"].path, context.trained
     model = load_trained(trained / "model")
     limits = model.spec.thresholds
     dev = score(task, model, splits / "dev").cross_fitted()

@@ -32,13 +32,14 @@ def run(context: Context) -> Outcome:
     from tasks.stages.pipeline.package.measuring import describe_machine, measure_forms
     from tasks.stages.pipeline.package.mlflow_files import columns, write_mlflow_files
 
-    task, package, train = context.experiment.task, context.output, context.inputs["train"]
+    task, package, train = context.experiment.task, context.output, context.trained
+    key = context.inputs["train"].manifest.key
     limits = context.experiment.packaging
     splits = context.inputs["preprocess"].path
-    model, dev = load_trained(train.path / "model"), TokenTable.open(splits / "dev")
+    model, dev = load_trained(train / "model"), TokenTable.open(splits / "dev")
     if not len(dev):
         raise BadInput(f"{splits / 'dev'} contains no rows to check the forms on: add rows to the split")
-    problems = write_forms(model, train.path / "model", dev, package)
+    problems = write_forms(model, train / "model", dev, package)
     forms = measure_forms(task, dev, package, problems, limits)
     offered = [form for form in forms if form["offered"]]
     served, predicts = fastest(offered, "serving"), fastest(offered, "prediction")
@@ -53,7 +54,7 @@ def run(context: Context) -> Outcome:
         "max_length": model.spec.max_length,
         "cleaning": list(model.spec.cleaning),
         "stride": model.spec.stride,
-        "train": train.manifest.key,
+        "train": key,
         "metric": task.metric,
         "rows": len(dev.documents),
         "limits": limits.model_dump(),
@@ -65,7 +66,7 @@ def run(context: Context) -> Outcome:
     _write_examples(package, dev)
     write_json(package / PROFILE, training_profile(task, TokenTable.open(splits / "train")).as_json())
     form = next(form for form in FORMS if form.name == served["name"])
-    write_mlflow_files(package, task, form, train.manifest.key)
+    write_mlflow_files(package, task, form, key)
     template = Path(__file__).with_name("package.html.j2")
     page = render(
         template, run=context.run.folder.name, task=task.name, package=description, served=served, predicts=predicts

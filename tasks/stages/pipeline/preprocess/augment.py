@@ -17,21 +17,17 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-from tokenizers import Tokenizer
 
 from include.experiment import Experiment
 from include.fields.data import Augmentation
-from include.stages import BadInput
 from tasks.assets import wordnet_folder
-from tasks.encoder.tokens import COPY
+from tasks.encoder.tokens import COPY, mask_token
 from tasks.staging import Staging, fetched
 
 Synonyms = dict[str, tuple[str, ...]]
 Synset = tuple[str, str]  # type and offset, because offsets are unique only within a type
 
 METHODS: tuple[Augmentation, ...] = ("synonyms", "masking", "order")  # append new ones, since row numbers depend on it
-#: Candidates for the token that replaces a masked word. The first one that the tokenizer knows is used.
-MASKS = ("[MASK]", "<mask>", "[UNK]", "<unk>")
 MASK_SHARE = 0.15  # as in the paper
 REACH = 3  # positions that a word may move, as in the paper
 SYNONYM_SHARE = 0.1  # as in EDA (Wei and Zou 2019), because the paper states none
@@ -96,19 +92,6 @@ def augmentation(experiment: Experiment, tokenizer: Path, staged: Staging) -> Au
 @lru_cache(maxsize=1)  # a Python worker processes several partitions
 def _synonyms(wordnet: str) -> Synonyms:
     return read_synonyms(fetched(wordnet))
-
-
-def mask_token(tokenizer: Path) -> str:
-    """Return the special token of a tokenizer.json that masks a word. The tokenizer recognizes it within any text."""
-    tokens = Tokenizer.from_file(str(tokenizer)).get_added_tokens_decoder().values()
-    special = {token.content for token in tokens if token.special}
-    for mask in MASKS:
-        if mask in special:
-            return mask
-    raise BadInput(
-        f"{tokenizer} has none of the special tokens {', '.join(MASKS)}, which preprocessing.augment: [masking] needs: "
-        "remove masking"
-    )
 
 
 def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from include.experiment import Experiment
 from include.fields.results import Prediction
 from include.stages import BadInput
+from tasks.assets import encoder_folder
+from tasks.encoder import tokens
 from tasks.encoder.batching import Array, TokenTable
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import Labeler
@@ -50,7 +52,16 @@ def compute_parts(experiment: Experiment, teacher: Model, kept: Path, splits: Sp
         shared = {parent: workers.staged.share(parent) for parent in {file.parent for file in files}}
         addresses = tuple(below(shared[file.parent], file.name) for file in files)
         labeler = Labeler.of(workers.staged, teacher.trained, Prediction())
-        write_parts(workers, _Logits(labeler, addresses), missing, folder)
+        write_parts(workers, _Logits(labeler, addresses, masks(experiment, teacher)), missing, folder)
+
+
+def masks(experiment: Experiment, teacher: Model) -> tuple[str, str]:
+    """Return the token that hides words from the student, and that of the teacher; "" if augmentation masks none."""
+    if "masking" not in experiment.preprocessing.augment:
+        return "", ""
+    student = encoder_folder(experiment.model.name, experiment.runtime)
+    ours, theirs = (tokens.mask_token(folder / "tokenizer.json") for folder in (student, Path(teacher.trained.folder)))
+    return ours, theirs
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,16 @@ class _Logits:
 
     labeler: Labeler
     files: tuple[str, ...]
+    masks: tuple[str, str]  # the student's token in place of masked words, and the teacher's; "" if none are masked
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
         table = TokenTable.open(fetched(self.files[number]))
         yield self._table(np.zeros((0, self.labeler.head.outputs), np.float32), table.rows[:0])
         done = 0
-        for logits in self.labeler.logits(table.sentences(table.documents)):
+        rows = table.sentences(table.documents)
+        if self.masks[0] != self.masks[1]:
+            rows = [tuple(text.replace(*self.masks) for text in texts) for texts in rows]
+        for logits in self.labeler.logits(rows):
             yield self._table(logits, table.rows[table.documents[done : done + len(logits)]])
             done += len(logits)
 

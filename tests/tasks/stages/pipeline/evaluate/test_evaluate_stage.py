@@ -53,9 +53,12 @@ def context(folder: Path, experiment: Experiment, rows: int) -> Context:
     inputs = {
         name: Artifact(
             folder / name,
-            Manifest(name, f"{name}-key", 1, STAGES[name].part(experiment), {}, "", "a1b2c3", results.get(name, {})),
+            Manifest(
+                name, f"{name}-key", stage.version, stage.part(experiment), {}, "", "a1b2c3", results.get(name, {})
+            ),
         )
-        for name in ("validate", "preprocess", "train", "evaluate")
+        for name, stage in STAGES.items()
+        if name in ("validate", "preprocess", "train", "evaluate")
     }
     (folder / "evaluate").mkdir()
     return surroundings(experiment, Run(folder / "runs" / "one"), inputs, folder / "evaluate")
@@ -141,6 +144,14 @@ def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"training diverged: lower training\.learning_rate"):
         run(context(tmp_path, build({}, "test"), 5), {})
     assert list((tmp_path / "evaluate").iterdir()) == []
+
+
+def test_a_model_of_an_earlier_version_of_train_is_refused(tmp_path: Path) -> None:
+    tested = context(tmp_path, Experiment(), rows=4)
+    train = tested.inputs["train"]
+    old = replace(train, manifest=replace(train.manifest, version=train.manifest.version - 1))
+    with pytest.raises(BadInput, match="was made by another version of the stage train: run train again"):
+        run(replace(tested, inputs={**tested.inputs, "train": old}), {})
 
 
 def test_no_dev_rows_are_refused(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from include.stages import BadInput
-from tasks.encoder.tokens import COPY
-from tasks.stages.pipeline.preprocess.augment import Augment, mask_token, shifts
+from tasks.encoder.tokens import COPY, mask_token
+from tasks.stages.pipeline.preprocess.augment import Augment, shifts
 from tests.tasks.stages.pipeline.pretrain.samples import tiny_encoder
 
 TEXT = "a good film that moved me very much"
