@@ -36,6 +36,13 @@ def space_of(experiment: Experiment) -> Space:
     return {name: _typed(experiment, name, entry) for name, entry in asked.items()}
 
 
+def texts_of(experiment: Experiment, field: str) -> list[str]:
+    """Return the values, of a field with a text, that the experiment or trials have, without the empty one."""
+    texts = space_of(experiment).get(field, (experiment.part((field,))[field],))
+    assert isinstance(texts, tuple)
+    return [text for text in texts if text]
+
+
 def default_of(experiment: Experiment, space: Space) -> dict[str, Any] | None:
     """Return the experiment's own values of the fields in a space, or None if one of them is not in it."""
     values = {name: experiment.part((name,))[name] for name in space}

@@ -7,7 +7,7 @@ import os
 
 from include.experiment import Experiment
 from include.folders import check_file, user_path
-from include.search_space import space_of
+from include.search_space import texts_of
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.encoder.lexicon import lexicon_file, read_terms
@@ -33,7 +33,7 @@ def fetch(experiment: Experiment) -> None:
     if terms and _is_here(terms):
         read_terms(lexicon_file(terms))
     online = experiment.runtime.model_copy(update={"download": True})
-    for name in space_of(experiment).get("model.name", (experiment.model.name,)):
+    for name in texts_of(experiment, "model.name"):
         log.info("encoder: %s", encoder_folder(name, online))
     if "synonyms" in experiment.preprocessing.augment:
         log.info("WordNet: %s", wordnet_folder(online))

@@ -11,7 +11,7 @@ from optuna import Study
 from include.experiment import Experiment
 from include.folders import user_path
 from include.runs import Run
-from include.search_space import space_of
+from include.search_space import space_of, texts_of
 from include.stages import STAGES, TRIED, BadInput
 from tasks import digests
 from tasks.assets import encoder_fingerprint
@@ -28,24 +28,17 @@ _LATER = ("search.name", "search.minutes", "search.trials", "search.seeds")
 
 def read_by_trials(experiment: Experiment, run: Run) -> dict[str, str]:
     """Return the fingerprints of all that trials may read outside the store, and the versions of the stages."""
-    found = {name: encoder_fingerprint(name, experiment.runtime) for name in _named(experiment, "model.name")}
-    for name in _named(experiment, "model.lexicon"):
+    found = {name: encoder_fingerprint(name, experiment.runtime) for name in texts_of(experiment, "model.name")}
+    for name in texts_of(experiment, "model.lexicon"):
         found[f"model.lexicon {name}"] = lexicon.fingerprint(name)
     for field in ("pretraining.text", "distillation.text"):
-        for name in _named(experiment, field):
+        for name in texts_of(experiment, field):
             check_file(user_path(name), field)
             found[f"{field} {name}"] = digests.digest(user_path(name))
-    for name in _named(experiment, "model.teacher"):
+    for name in texts_of(experiment, "model.teacher"):
         model = experiment.model.model_copy(update={"teacher": name})
         found[f"model.teacher {name}"] = teacher_of(experiment.model_copy(update={"model": model}), run).digest
     return found | {stage: str(STAGES[stage].version) for stage in (*TRIED, "evaluate")}
-
-
-def _named(experiment: Experiment, field: str) -> list[str]:
-    """Return the values of a field with a name that trials have, without the empty one."""
-    names = space_of(experiment).get(field, (experiment.part((field,))[field],))
-    assert isinstance(names, tuple)
-    return [name for name in names if name]
 
 
 def opened(context: Context, plan: dict[str, str]) -> tuple[Search, Storage, Study]:
