@@ -25,8 +25,9 @@ from include.experiment import Experiment
 from include.glue import AUTO
 from include.named_experiments import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
-from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
+from include.stages import PIPELINE, BadInput, ExitCode, Transient, flatten
 from include.tables import fixed_part, is_delta
+from scripts.ending import exit_code
 from spark_bert.dag.params import NOTHING
 from spark_bert.deployment.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.operators.base import StageOperator
@@ -47,18 +48,11 @@ def main() -> int:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # what the terminal cannot show
     for ending in _ENDINGS:
         signal.signal(ending, _interrupt)
-    try:
-        experiment = experiment_of(options)
-        log = _new_log()
-        _fetch(experiment, log)
-        set_up_ranks(experiment, log)
-        return _conclude(_run_dag(conf_of(options, experiment), log), log, options.open)
-    except (StageError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, StageError) else ExitCode.TRANSIENT
-    except KeyboardInterrupt:
-        print("stopped: run the same command again to go on", file=sys.stderr)
-        return ExitCode.STOPPED
+    experiment = experiment_of(options)
+    log = _new_log()
+    _fetch(experiment, log)
+    set_up_ranks(experiment, log)
+    return _conclude(_run_dag(conf_of(options, experiment), log), log, options.open)
 
 
 def _new_log() -> Path:
@@ -266,4 +260,4 @@ def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, An
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

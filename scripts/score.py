@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from include.scratch import scratch_folder
-from include.stages import ExitCode, StageError, parse_result
+from include.stages import BadInput, ExitCode, parse_result
+from scripts.ending import exit_code
 
 #: The fields of the section scoring that have a flag, and a variable of `make score`.
 _GIVEN = ("input", "text", "text2", "model")
@@ -24,8 +25,7 @@ def main() -> int:
     options = _options()
     output: Path | None = options.output
     if output is not None and output.exists():
-        print(f"error: {output} is there already: name a new folder as OUTPUT", file=sys.stderr)
-        return ExitCode.BAD_INPUT
+        raise BadInput(f"{output} is there already: name a new folder as OUTPUT")
     done = subprocess.run(_command(options), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == ExitCode.BAD_INPUT:
         print(f"(make score: {', '.join(f'scoring.{name} is {name.upper()}' for name in _GIVEN)})", file=sys.stderr)
@@ -84,14 +84,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(ExitCode.TRANSIENT)
-    except KeyboardInterrupt:
-        print("stopped: run the same command again to go on (for a database, add RUN=NAME)", file=sys.stderr)
-        sys.exit(ExitCode.STOPPED)
+    sys.exit(exit_code(main, "run the same command again to go on (for a database, add RUN=NAME)"))

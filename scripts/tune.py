@@ -15,6 +15,7 @@ from include.experiment import Experiment
 from include.logs import parse_line
 from include.named_experiments import build, merge, names, parse_overrides, read
 from include.stages import ExitCode, StageError, parse_result
+from scripts.ending import exit_code
 
 #: The logger of the lines that are shown: one for each trial that has reached a rung, and for each model compared.
 SHOWN = "tasks.search"
@@ -109,14 +110,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except StageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(ExitCode.TRANSIENT)
-    except KeyboardInterrupt:
-        print("stopped: run the same command again to go on", file=sys.stderr)
-        sys.exit(ExitCode.STOPPED)
+    sys.exit(exit_code(main))

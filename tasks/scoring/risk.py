@@ -241,10 +241,8 @@ def binomial_tail(mistakes: int, rows: int, risk: float) -> float:
     """Return the probability of at most this many mistakes in rows of which each is one with this risk."""
     if mistakes >= rows:
         return 1.0
-    term = rows * math.log1p(-risk)  # the logarithm of the probability of none
-    terms = [term]
-    for number in range(1, mistakes + 1):
-        term += math.log((rows - number + 1) / number) + math.log(risk) - math.log1p(-risk)
-        terms.append(term)
-    most = max(terms)
-    return min(math.exp(most) * math.fsum(math.exp(each - most) for each in terms), 1.0)
+    number = np.arange(1, mistakes + 1)
+    steps = np.log((rows - number + 1) / number) + math.log(risk) - math.log1p(-risk)
+    # The logarithms of the probabilities of none, one, two, ... mistakes.
+    terms = np.cumsum(np.concatenate([[rows * math.log1p(-risk)], steps]))
+    return min(float(np.exp(terms - terms.max()).sum() * math.exp(terms.max())), 1.0)

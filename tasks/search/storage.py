@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ class Storage:
 
         def beat() -> None:
             while not over.wait(_BEAT):
-                with self.errors():
+                with suppress(Transient), self.errors():  # the next one may be written
                     count()
 
         thread = threading.Thread(target=beat, daemon=True)

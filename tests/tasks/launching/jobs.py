@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from include.named_experiments import build
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
@@ -40,3 +41,15 @@ def lines(output: Path) -> list[dict[str, Any]]:
 def losses(output: Path) -> list[float]:
     """The training losses in metrics.jsonl."""
     return [line["loss"] for line in lines(output) if "loss" in line]
+
+
+def check_stop(whole: Job, stopped: Job) -> None:
+    """Train `whole` at once, and `stopped` with a stop after three steps. Check that both end equal, to the bit."""
+    build_trainer(whole, lambda: False).run()
+    asked = iter([False] * 3 + [True])
+    build_trainer(stopped, lambda: next(asked)).run()
+    assert not (stopped.output / "model").exists()
+    build_trainer(stopped, lambda: False).run()
+    assert losses(stopped.output) == losses(whole.output)
+    first, second = ((job.output / "model" / "model.safetensors").read_bytes() for job in (whole, stopped))
+    assert first == second

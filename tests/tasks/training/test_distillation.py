@@ -22,7 +22,7 @@ from tasks.training.loss import Criterion, distillation
 from tasks.training.objectives import Distilling, build_objective
 from tasks.training.training_state import identity
 from tests.tasks.encoder.samples import label_sets, reviews, stories, tiny_encoder, tokenizer, write_split
-from tests.tasks.launching.jobs import losses, make_job
+from tests.tasks.launching.jobs import check_stop, losses, make_job
 
 RANDOM = np.random.default_rng(0)
 
@@ -100,14 +100,7 @@ def test_a_stopped_training_goes_on_to_the_bit_and_only_with_the_same_logits(tmp
     whole = taught(tmp_path)
     stopped = dataclasses.replace(whole, output=tmp_path / "stopped")
     stopped.output.mkdir()
-    build_trainer(whole, lambda: False).run()
-    asked = iter([False] * 3 + [True])
-    build_trainer(stopped, lambda: next(asked)).run()
-    assert not (stopped.output / "model").exists()
-    build_trainer(stopped, lambda: False).run()
-    assert losses(stopped.output) == losses(whole.output)
-    first, second = ((job.output / "model" / "model.safetensors").read_bytes() for job in (whole, stopped))
-    assert first == second
+    check_stop(whole, stopped)
     before, file = identity(whole), tmp_path / "teach/unlabeled.parquet"
     pq.write_table(pq.read_table(file).take(list(reversed(range(20)))), file)
     assert identity(whole) != before

@@ -19,11 +19,10 @@ from tasks.encoder.loading import copy_tokenizer
 from tasks.launching.launch import launch
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.stages.pipeline.pretrain.stage import settings
-from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.masking import IGNORED
 from tasks.training.objectives import FineTuning, MaskedWords, build_objective
-from tests.tasks.launching.jobs import losses, make_job
+from tests.tasks.launching.jobs import check_stop, losses, make_job
 from tests.tasks.stages.pipeline.pretrain.samples import text, tiny_encoder
 
 
@@ -120,14 +119,7 @@ def test_two_ranks_equal_one_and_the_encoder_learns(root: Path) -> None:
 
 def test_a_stopped_pre_training_goes_on_to_the_bit(root: Path, horovod: None) -> None:
     whole, stopped = (pretraining(root) for _ in range(2))
-    build_trainer(whole, lambda: False).run()
-    asked = iter([False] * 3 + [True])
-    build_trainer(stopped, lambda: next(asked)).run()
-    assert not (stopped.output / "model").exists()
-    build_trainer(stopped, lambda: False).run()
-    assert losses(stopped.output) == losses(whole.output)
-    first, second = ((job.output / "model" / "model.safetensors").read_bytes() for job in (whole, stopped))
-    assert first == second
+    check_stop(whole, stopped)
 
 
 def test_the_job_says_which_objective_it_is(tmp_path: Path) -> None:
