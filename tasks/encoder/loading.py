@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,7 +83,7 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
     config = _read_config(folder)
     if isinstance(config, TfidfConfig):
         raise BadInput(f"{folder} contains a model on TF-IDF, which has no layers to train: choose an encoder")
-    if has_head(config.to_dict()) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
+    if has_head(config.to_dict()) and _head_of(folder, config, spec.max_length).meaning == spec.meaning:
         classifier = _with_own_head(folder, _load_weights(AutoModelForSequenceClassification, folder, config), spec)
         _describe(classifier.model, spec)
     else:
@@ -164,7 +165,13 @@ def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_lengt
 
 
 def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
-    return HeadSpec.of(model.config, _longest_input(folder, cast(PreTrainedModel, model.base_model)))
+    return _head_of(folder, model.config, _longest_input(folder, cast(PreTrainedModel, model.base_model)))
+
+
+def _head_of(folder: Path, config: Any, max_length: int) -> HeadSpec:
+    spec = described_head(folder, read_values(folder)).spec(max_length)
+    pooling = config.pooling if isinstance(config, PooledEncoderConfig) else "native"
+    return replace(spec, pooling=pooling, dropout=getattr(config, "classifier_dropout", None) or 0.0)
 
 
 def _with_own_head(folder: Path, model: PreTrainedModel, spec: HeadSpec) -> Classifier:

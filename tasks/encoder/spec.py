@@ -78,34 +78,6 @@ class HeadSpec:
         }
         return values | ({"score_range": list(self.score_range)} if self.score_range else {})
 
-    @classmethod
-    def of(cls, config: Any, max_length: int) -> Self:
-        """Return the head that the configuration of a model for sequence classification describes."""
-        kind = kind_of(config.problem_type, config.num_labels)
-        names = tuple(name for _, name in sorted(config.id2label.items()))
-        score_range = getattr(config, "score_range", None) if kind == "regression" else None
-        return cls(
-            kind=kind,
-            outputs=config.num_labels,
-            pooling=config.pooling if config.model_type == "pooled-encoder" else "native",
-            dropout=getattr(config, "classifier_dropout", None) or 0.0,
-            max_length=max_length,
-            stride=getattr(config, "window_stride", None),
-            label_names=() if kind == "regression" else names,
-            score_range=score_range and tuple(score_range),
-            thresholds=tuple(getattr(config, THRESHOLDS, None) or ()) if kind == "multilabel" else (),
-            temperature=getattr(config, TEMPERATURE, None) or 1.0,
-            cleaning=tuple(getattr(config, "cleaning", None) or ()),
-            texts=getattr(config, "texts", None),
-        )
-
-
-def kind_of(problem_type: str | None, outputs: int) -> Kind:
-    """Return the kind of task of a head, by transformers' name for it and its number of outputs."""
-    if problem_type == _PROBLEM_TYPES["multilabel"]:
-        return "multilabel"
-    return "regression" if outputs == 1 else "classification"
-
 
 class DescribedHead(BaseModel):
     """The keys of config.json that say what the outputs of a head mean, checked."""
@@ -133,17 +105,20 @@ class DescribedHead(BaseModel):
     @property
     def kind(self) -> Kind:
         """The kind of task."""
-        return kind_of(self.problem_type, len(self.names))
+        if self.problem_type == _PROBLEM_TYPES["multilabel"]:
+            return "multilabel"
+        return "regression" if len(self.names) == 1 else "classification"
 
     def spec(self, max_length: int) -> HeadSpec:
         """Return what labeling rows needs to know of the head of a model for inputs of this length."""
+        is_score, bounds = self.kind == "regression", self.score_range
         return HeadSpec(
             kind=self.kind,
             outputs=len(self.names),
             max_length=max_length,
             stride=self.window_stride,
-            label_names=() if self.kind == "regression" else tuple(self.names),
-            score_range=(self.score_range[0], self.score_range[1]) if self.score_range else None,
+            label_names=() if is_score else tuple(self.names),
+            score_range=(bounds[0], bounds[1]) if is_score and bounds else None,
             thresholds=tuple(self.thresholds or ()) if self.kind == "multilabel" else (),
             temperature=self.calibration_temperature or 1.0,
             cleaning=tuple(self.cleaning or ()),
