@@ -33,7 +33,10 @@ _FIXED = {
 def space_of(experiment: Experiment) -> Space:
     """Return what a search of this experiment tries, with values of the fields' types."""
     asked = experiment.search.space or _fitting(experiment)
-    return {name: _typed(experiment, name, entry) for name, entry in asked.items()}
+    return {
+        name: entry if isinstance(entry, Range) else tuple(_value(experiment, name, value) for value in entry)
+        for name, entry in asked.items()
+    }
 
 
 def texts_of(experiment: Experiment, field: str) -> list[str]:
@@ -45,7 +48,7 @@ def texts_of(experiment: Experiment, field: str) -> list[str]:
 
 def default_of(experiment: Experiment, space: Space) -> dict[str, Any] | None:
     """Return the experiment's own values of the fields in a space, or None if one of them is not in it."""
-    values = {name: experiment.part((name,))[name] for name in space}
+    values = experiment.part(tuple(space))
     return values if all(_contains(space[name], value) for name, value in values.items()) else None
 
 
@@ -74,7 +77,7 @@ def _problems(experiment: Experiment, name: str, entry: Range | tuple[Any, ...])
         if isinstance(entry, Range) and (isinstance(found, bool) or not isinstance(found, int | float)):
             yield f"{name} is not a number, so it has no bounds: write a list of values"
             return
-    if isinstance(entry, Range) and entry.step and isinstance(_default(experiment, name), int) and entry.step % 1:
+    if isinstance(entry, Range) and entry.step and isinstance(experiment.part((name,))[name], int) and entry.step % 1:
         yield f"{name} is a whole number, but step is {entry.step:g}: write a whole number"
 
 
@@ -84,24 +87,11 @@ def _is_tried(name: str) -> bool:
     return bool({name, name.partition(".")[0]} & read) and name not in changed
 
 
-def _default(experiment: Experiment, name: str) -> Any:
-    section, _, field = name.partition(".")
-    return getattr(getattr(experiment, section), field)
-
-
 def _value(experiment: Experiment, name: str, value: Any) -> Any:
-    """Return a value as the field has it. Raise ValidationError if it does not fit."""
+    """Return a value as the field has it, in JSON. Raise ValidationError if it does not fit."""
     section, _, field = name.partition(".")
     model = type(getattr(experiment, section))
-    return getattr(model.model_validate({field: value}), field)
-
-
-def _typed(experiment: Experiment, name: str, entry: Range | tuple[Any, ...]) -> Range | tuple[Any, ...]:
-    if isinstance(entry, Range):
-        return entry
-    section, _, field = name.partition(".")
-    model = type(getattr(experiment, section))
-    return tuple(model.model_validate({field: value}).model_dump(mode="json")[field] for value in entry)
+    return model.model_validate({field: value}).model_dump(mode="json")[field]
 
 
 def _fitting(experiment: Experiment) -> Space:

@@ -66,7 +66,7 @@ def summarize(search: Search, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
 def so_far(search: Search, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return what can be said at any time, which is all but the importance of the fields, and takes no time."""
     best, asked = rungs.best(trials), search.experiment.search
-    default = {name: search.experiment.part((name,))[name] for name in search.space}
+    default = search.experiment.part(tuple(search.space))
     return {
         "search": search.name,
         "task": search.experiment.task.name,

@@ -61,8 +61,8 @@ class Search:
     @property
     def spread(self) -> dict[str, BaseDistribution]:
         """The space in Optuna's terms."""
-        whole = [name for name in self.space if type(self.experiment.part((name,))[name]) is int]
-        return distributions(self.space, whole)
+        values = self.experiment.part(tuple(self.space))
+        return distributions(self.space, [name for name, value in values.items() if type(value) is int])
 
     def run_of(self, number: int) -> Run:
         """Return the run of a trial."""
