@@ -9,10 +9,8 @@ trial that is WAITING has paused at the last one of its values, and its attribut
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 REDUCTION = 3
 #: The share of its steps that a training has taken at each rung. The schedule is always that of the whole training.
@@ -40,7 +38,8 @@ def promotion(trials: Sequence[FrozenTrial]) -> tuple[FrozenTrial, int] | None:
 
 def paused(trials: Sequence[FrozenTrial], rung: int) -> list[FrozenTrial]:
     """Return the trials that have paused at a rung, the best one first."""
-    return [trial for trial in ranked(trials, rung) if trial.state.name == "WAITING" and trial.user_attrs[RUNG] == rung]
+    waiting = (trial for trial in ranked(trials, rung) if trial.state == TrialState.WAITING)
+    return [trial for trial in waiting if trial.user_attrs[RUNG] == rung]
 
 
 def best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:

@@ -13,19 +13,22 @@ import fcntl
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from optuna import Study, create_study
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from include.secrets import SEARCHES, SEARCHES_VARIABLE, VARIABLE
 from include.stages import BadInput, Transient
-
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.trial import FrozenTrial
+from tasks.staging import repeating
 
 FILE, LOCK = "trials.db", "lock"
 #: The attribute of a trial with the seconds that processes have worked on it.
@@ -53,18 +56,13 @@ class Storage:
 
     def open(self, about: dict[str, Any]) -> Study:
         """Return the study, made if there is none. Raise BadInput if it is of other settings or other data."""
-        import optuna
-        from optuna.storages import RDBStorage
-
         options = (
             {"connect_args": {"timeout": _PATIENCE}} if self._url.startswith("sqlite") else {"pool_pre_ping": True}
         )
         text = json.dumps(about, sort_keys=True)
         with self.deciding(), self.errors():
             storage = RDBStorage(self._url, engine_kwargs=options)
-            study = optuna.create_study(
-                storage=storage, study_name=self.name, direction="maximize", load_if_exists=True
-            )
+            study = create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
             known = study.user_attrs.get(_ABOUT)
             if known is None:
                 study.set_user_attr(_ABOUT, text)
@@ -78,9 +76,6 @@ class Storage:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Raise the database's errors as Transient, without a login."""
-        from optuna.exceptions import StorageInternalError
-        from sqlalchemy.exc import SQLAlchemyError
-
         try:
             yield
         except (StorageInternalError, SQLAlchemyError) as error:
@@ -90,31 +85,21 @@ class Storage:
     @contextmanager
     def counted(self, study: Study, trial: FrozenTrial) -> Iterator[None]:
         """Add the seconds of this context to those of a trial, again and again, so that a kill loses few of them."""
-        begun, before, over = time.monotonic(), float(trial.user_attrs.get(SECONDS, 0.0)), threading.Event()
+        begun, before = time.monotonic(), float(trial.user_attrs.get(SECONDS, 0.0))
 
         def count() -> None:
             spent = round(before + time.monotonic() - begun, 2)
-            study._storage.set_trial_user_attr(trial._trial_id, SECONDS, spent)
+            with self.errors():
+                study._storage.set_trial_user_attr(trial._trial_id, SECONDS, spent)
 
-        def beat() -> None:
-            while not over.wait(_BEAT):
-                with suppress(Transient), self.errors():  # the next one may be written
-                    count()
-
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
         try:
-            yield
+            with repeating(count, _BEAT):
+                yield
         finally:
-            over.set()
-            thread.join()
             count()
 
 
 def _url(file: Path) -> str:
-    from sqlalchemy.engine import URL, make_url
-    from sqlalchemy.exc import ArgumentError
-
     folder = os.environ.get(VARIABLE, "")
     secret = Path(folder, SEARCHES)
     given = secret.read_text(encoding="utf-8").strip() if folder and secret.is_file() else ""

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optuna import Study
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from include.artifacts import locked
@@ -27,9 +28,6 @@ from tasks.search import rungs
 from tasks.search.proposals import distributions, params_of, propose, values_of
 from tasks.search.storage import SECONDS, Storage
 from tasks.search.trial import Reached, advance, newest_step, track, with_values
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 #: The logger of the lines that `make tune` shows: one for each trial that has reached a rung.
 log = logging.getLogger("tasks.search")
