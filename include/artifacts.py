@@ -204,6 +204,14 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """Lock a file for this process, after waiting until no other one has it."""
+    with file.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

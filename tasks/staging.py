@@ -8,7 +8,6 @@ through it, and collects what the executors have written. A file has an address 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,7 +26,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from include.artifacts import sync
+from include.artifacts import in_turn, sync
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 
@@ -135,8 +134,7 @@ def fetched(address: str, folder: Path | None = None) -> Path:
 
         folder = Path(SparkFiles.getRootDirectory())
     cache = Path(folder, f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
-    with cache.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with in_turn(cache.with_suffix(".lock")):
         target = cache / Path(path).name
         if not target.exists():
             with scratch_folder(cache.parent, cache.name) as scratch:

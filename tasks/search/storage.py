@@ -9,13 +9,12 @@ database instead, for processes on several machines.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from optuna.trial import FrozenTrial
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from include.artifacts import in_turn
 from include.secrets import SEARCHES, SEARCHES_VARIABLE, VARIABLE
 from include.stages import BadInput, Transient
 from tasks.staging import repeating
@@ -47,12 +47,9 @@ class Storage:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._url = _url(self.folder / FILE)
 
-    @contextmanager
-    def deciding(self) -> Iterator[None]:
+    def deciding(self) -> AbstractContextManager[None]:
         """Be the only process that decides what is done next."""
-        with (self.folder / LOCK).open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return in_turn(self.folder / LOCK)
 
     def open(self, about: dict[str, Any]) -> Study:
         """Return the study, made if there is none. Raise BadInput if it is of other settings or other data."""

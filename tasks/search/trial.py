@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from include.artifacts import Artifact
+from include.artifacts import Artifact, in_turn
 from include.experiment import Experiment
 from include.named_experiments import build, merge
 from include.runs import AT_WORK, AtWork, Run
@@ -54,7 +52,8 @@ def advance(run: Run, data: Run, search: str, experiment: Experiment, share: flo
     artifacts: dict[str, Artifact] = {}
     try:
         for stage in STAGES_OF_TRIAL:
-            with _in_turn(data) if stage in _BEFORE_TRAIN else nullcontext():
+            # The search's other processes may make the same, and not two can pre-train or teach at once.
+            with in_turn(data.folder / IN_COMMON) if stage in _BEFORE_TRAIN else nullcontext():
                 artifacts[stage] = run_stage(stage, experiment, run, share)
     except Paused as pause:
         for old in list(checkpoints(pause.folder).values())[:-1]:
@@ -77,14 +76,6 @@ def newest_step(run: Run) -> int:
 
 def _validated(run: Run) -> str:
     return str(run.record()["stages"].get("validate", {}).get("key", ""))
-
-
-@contextmanager
-def _in_turn(data: Run) -> Iterator[None]:
-    """Wait for the search's other processes, which may make the same: not two can pre-train or teach at once."""
-    with (data.folder / IN_COMMON).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def track(run: Run, experiment: Experiment) -> None:

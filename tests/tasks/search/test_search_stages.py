@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from include.artifacts import locked
+from include.artifacts import in_turn, locked
 from include.named_experiments import build, load, merge
 from include.runs import Run
 from include.stages import BadInput
@@ -63,8 +62,7 @@ def test_what_trials_have_in_common_is_made_by_one_process_at_a_time(root: Path,
     made = Run(root / "whole" / "runs" / "tune")
     experiment = build(merge(values(root / "data"), {"model.name": "./nowhere"}), "the test's experiment")
     with ThreadPoolExecutor(1) as pool:
-        with (made.folder / IN_COMMON).open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with in_turn(made.folder / IN_COMMON):
             found = pool.submit(advance, Run(made.folder.with_name("waiting")), made, whole["search"], experiment)
             with pytest.raises(TimeoutError):
                 found.result(0.5)
