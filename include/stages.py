@@ -234,8 +234,9 @@ _STUDIES = (
     ),
     Stage(
         "search", 1, "look for good settings: each trial is a run, and successive halving trains the best ones on",
-        ("search", *_OF_TRIALS), ("validate",), writes=("runs", "searches"), cache=True, image="search", spark=True,
-        mlflow=True, limits=_TRAINING,
+        ("search", *_OF_TRIALS), ("validate",),
+        may_change=("search.name", "search.minutes", "search.trials", "search.seeds"),
+        writes=("runs", "searches"), cache=True, image="search", spark=True, mlflow=True, limits=_TRAINING,
     ),
     Stage(
         "recommend", 1, "train winner and default of a search with other seeds, and recommend the better settings",

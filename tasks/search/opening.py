@@ -22,9 +22,6 @@ from tasks.search.storage import Storage
 from tasks.search.worker import Search
 from tasks.sources.documents import check_file
 
-#: The fields of the section that may change while a search goes on.
-_LATER = ("search.name", "search.minutes", "search.trials", "search.seeds")
-
 
 def read_by_trials(experiment: Experiment, run: Run) -> dict[str, str]:
     """Return the fingerprints of all that trials may read outside the store, and the versions of the stages."""
@@ -49,13 +46,11 @@ def opened(context: Context, plan: dict[str, str]) -> tuple[Search, Storage, Stu
     about = _about(context, plan)
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     name = experiment.search.name or f"{experiment.task.name}-{digest}"
-    data = Run(context.run.folder, context.run.store.full_check)
-    storage = Storage(data.store.root.parent, name)
-    return Search(name, experiment, space_of(experiment), data), storage, storage.open(about)
+    storage = Storage(context.run.store.root.parent, name)
+    return Search(name, experiment, space_of(experiment), context.run), storage, storage.open(about)
 
 
 def _about(context: Context, plan: dict[str, str]) -> dict[str, Any]:
-    part = STAGES["search"].key_part(context.experiment)
-    settings = {name: value for name, value in part.items() if name not in _LATER}
+    settings = STAGES["search"].resume_part(context.experiment)
     space = {name: str(entry) for name, entry in space_of(context.experiment).items()}
     return {"data": context.inputs["validate"].manifest.key, "settings": settings, "space": space, "plan": plan}

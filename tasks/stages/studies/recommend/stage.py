@@ -27,9 +27,7 @@ def run(context: Context, plan: dict[str, str]) -> Outcome:
 
     folder = context.output
     summary = json.loads((context.inputs["search"].path / SEARCH).read_text(encoding="utf-8"))
-    data = Run(context.run.folder, context.run.store.full_check)
-    summary["comparison"] = compared(summary, context.experiment, data)
-    found = summary["comparison"]
+    found = summary["comparison"] = compared(summary, context.experiment, context.run)
     write_json(folder / SEARCH, summary)
     text = yaml.safe_dump(found["experiment"], allow_unicode=True, sort_keys=False)
     (folder / "experiment.yaml").write_text(
