@@ -170,7 +170,7 @@ def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
 
 def _head_of(folder: Path, config: Any, max_length: int) -> HeadSpec:
     spec = described_head(folder, read_values(folder)).spec(max_length)
-    pooling = config.pooling if isinstance(config, PooledEncoderConfig) else "native"
+    pooling: Any = config.pooling if isinstance(config, PooledEncoderConfig) else "native"
     return replace(spec, pooling=pooling, dropout=getattr(config, "classifier_dropout", None) or 0.0)
 
 
