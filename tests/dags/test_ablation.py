@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from datetime import datetime
@@ -28,13 +27,6 @@ from spark_bert.studies.ablation import TICK, arm_experiment, record_arm
 from spark_bert.studies.timetable import ConfigurationTimetable
 
 STAGES = ["validate", "preprocess", "pretrain", "teach", "train", "evaluate"]
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.ablation").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 def context(key: str | None, **params: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from itertools import pairwise
@@ -39,13 +38,6 @@ if stage == "gate" and gate > 0.99:
 print(json.dumps(result))
 sys.exit(3 if stage == "gate" and gate > 0.99 else 0)
 """
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.finetune").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 def test_stages_run_one_after_the_other(dag: DAG) -> None:

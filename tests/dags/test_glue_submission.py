@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +17,6 @@ from include.stages import BadInput
 from spark_bert.dag.assets import FINETUNED
 from spark_bert.operators.process import ProcessStageOperator
 from spark_bert.studies.submission import TASKS, announce, choose, submission_experiment
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.glue_submission").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 @pytest.fixture(autouse=True)

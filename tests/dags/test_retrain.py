@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import re
@@ -29,13 +28,6 @@ from spark_bert.retrain.retraining import EXPERIMENT, labeled_data, news, versio
 
 #: An ingest's result, of a version that has been added, and of the run's own experiment.
 VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.retrain").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -17,13 +16,6 @@ from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.operators.process import ProcessStageOperator
 from spark_bert.studies.ablation import StudyMapper, Table5Window, study_experiment
 from tests.airflow_home import ROOT
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.study").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 def test_it_waits_for_the_arms_of_table_5(dag: DAG) -> None:

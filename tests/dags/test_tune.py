@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,13 +19,6 @@ from spark_bert.deployment.places import run_folder, this_run
 from spark_bert.operators.base import StageOperator
 from spark_bert.studies.search import list_workers, search_experiment, search_form
 from spark_bert.web.links import LINKS
-
-
-@pytest.fixture(scope="module")
-def dag() -> DAG:
-    found = importlib.import_module("dags.tune").dag
-    assert isinstance(found, DAG)
-    return found
 
 
 def context(index: int = -1, **sent: Any) -> Any:
