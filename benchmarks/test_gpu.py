@@ -116,17 +116,8 @@ def test_the_tables_compare_round_by_round() -> None:
     *_, ours, theirs, lost = main_table(cases, measured, WORK, "base", "theirs").splitlines()
     cells = [cell.strip() for cell in ours.strip("|").split("|")]
     assert cells == [
-        "ours",
-        "30 (20 to 44)",
-        "390",
-        "0.0",
-        "40",
-        "+100.0",
-        "60.0",
-        "37.2",
-        "58.3",
-        "4.00 (3.00 to 4.00)",
-    ]
+        "ours", "30 (20 to 44)", "390", "0.0", "40", "+100.0", "60.0", "37.2", "58.3", "4.00 (3.00 to 4.00)",
+    ]  # fmt: skip
     assert theirs.endswith("| 1.00 (1.00 to 1.00) |")
     assert lost.startswith("| lost | not measured |")
     *_, small, large = sizes_table({256: measured, 32: {"ours": turns(8)}}, WORK, ["ours", "theirs"]).splitlines()

@@ -31,18 +31,9 @@ def records(home: Path) -> list[dict[str, Any]]:
 def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
     stages = records(home)[0]["stages"]
     assert list(stages) == [
-        "validate",
-        "preprocess",
-        "pretrain",
-        "teach",
-        "train",
-        "evaluate",
-        "gate",
-        "package",
-        "predict",
-        "export",
-        "track",
-    ]
+        "validate", "preprocess", "pretrain", "teach", "train", "evaluate", "gate", "package", "predict",
+        "export", "track",
+    ]  # fmt: skip
     results = {name: entry["result"] for name, entry in stages.items()}
     assert results["evaluate"]["metrics"]["accuracy"] > 0.6
     assert "accuracy" in Path(results["evaluate"]["artifact"], "report.html").read_text()

@@ -19,28 +19,7 @@ from spark_bert.deployment.places import run_folder
 ROWS, STEPS, MODELS = 1037, 504, 6
 DAGS = ("finetune", "retrain", "ablation", "leaderboard", "")  # "" is the command line
 NOW = 1_795_400_000  # seconds since 1970, in November 2026
-_WORDS = [
-    "a",
-    "the",
-    "film",
-    "story",
-    "never",
-    "quite",
-    "finds",
-    "its",
-    "heart",
-    "but",
-    "this",
-    "warm",
-    "clever",
-    "drama",
-    "keeps",
-    "you",
-    "smiling",
-    "until",
-    "the",
-    "end",
-]
+_WORDS = "a the film story never quite finds its heart but this warm clever drama keeps you smiling until the end"
 _NAMES = ("negative", "positive")
 
 
@@ -148,7 +127,7 @@ class _Model:
     def _rows(self, accuracy: float) -> Iterator[dict[str, Any]]:
         texts = random.Random(0)  # the same for all models
         for number in range(ROWS):
-            text, difficulty = " ".join(texts.choices(_WORDS, k=texts.randrange(5, 40))), texts.random()
+            text, difficulty = " ".join(texts.choices(_WORDS.split(), k=texts.randrange(5, 40))), texts.random()
             label, correct = texts.choice(_NAMES), self.random.gauss(difficulty, 0.08) < accuracy
             prediction = label if correct else _NAMES[1 - _NAMES.index(label)]
             sure = self.random.uniform(0.5, 1)
