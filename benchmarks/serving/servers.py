@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import psutil
 
 from benchmarks.serving.http_load import Target
 from tasks.launching.launch import ROOT
+from tests.ports import free_port
 
 START = 300  # seconds: a busy machine takes long to import PyTorch
 
@@ -121,7 +121,7 @@ class Server:
     """
 
     def __init__(self, command: Callable[[int], Sequence[str]], log: Path, **variables: str) -> None:
-        self.port, self._log = _free_port(), log
+        self.port, self._log = free_port(), log
         # MLflow calls uvicorn by its name.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         with log.open("wb") as file:
@@ -192,9 +192,3 @@ class Server:
 
     def _processes(self) -> list[Any]:
         return [self._process, *self._process.children(recursive=True)]
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -19,6 +18,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 import psutil
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +58,7 @@ def _answer(request: urllib.request.Request) -> tuple[HTTPResponse, str]:
 @contextmanager
 def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterator[Call]:
     """Start the checkout's Airflow on a free port with more variables, log in, and stop it. Its log is home/ui.log."""
-    port = _free_port()
+    port = free_port()
     settings = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)} | environment
     with (home / "ui.log").open("w") as log:
         command = [str(checkout / "scripts/airflow.sh"), "ui"]
@@ -72,7 +73,7 @@ def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterato
 @contextmanager
 def service(home: Path, checkout: Path = ROOT) -> Iterator[str]:
     """Start the checkout's service of the experiment retrain, which has a champion, and yield its address."""
-    port = _free_port()
+    port = free_port()
     command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--experiment", "retrain"]
     command += ["--home", str(home), "--set", f"serving.port={port}"]
     with (home / "service.log").open("w") as log, subprocess.Popen(command, cwd=checkout, stderr=log) as server:
@@ -135,12 +136,6 @@ def log_in(url: str, passwords: Path, log: Path) -> Call:
         except (OSError, ValueError):
             time.sleep(1)
     raise TimeoutError(f"Airflow did not start: {log.read_text()[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_ready(url: str) -> bool:

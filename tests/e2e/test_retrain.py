@@ -8,7 +8,6 @@ a promotion is undone.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.server import Call, airflow_ui, own_checkout, to_end, trigger, wait_for
+from tests.ports import free_port
 
 pytestmark = pytest.mark.long
 
@@ -61,9 +61,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service(home: Path, checkout: Path) -> Iterator[Service]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--home", str(home)]
     with (home / "service.log").open("w") as log:
         process = subprocess.Popen(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.ports import free_port
 from tests.tasks.machines import Machines, machines
 
 WORKERS = ("one", "two")
@@ -133,12 +133,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 300) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that no process listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _role(

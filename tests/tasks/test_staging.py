@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from include.stages import BadInput
 from tasks import staging
 from tasks.staging import STAGING, Staging, below, fetched, opened, whole_file
-from tests.tasks.cluster import free_port
+from tests.ports import free_port
 
 
 def test_executors_read_what_is_shared_and_the_driver_what_they_wrote(

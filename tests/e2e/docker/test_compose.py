@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -25,6 +24,7 @@ from tests.e2e.docker.stand_ins import others
 from tests.e2e.docker.watch import Container, inspect, watched
 from tests.e2e.make_run import ROOT
 from tests.e2e.server import Call, log_in, to_end, trigger, wait_for
+from tests.ports import free_port
 
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55, "runtime.engine": "spark"}
 RUNNING = {
@@ -35,12 +35,6 @@ RUNNING = {
 
 def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Platform(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from spark_bert.operators.failures import Refused
 from spark_bert.telemetry.notices import Notice
 from tests.airflow_home import airflow
 from tests.plugins.receivers import MailServer, WebhookServer, serving
+from tests.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("database")  # where Airflow looks for connections that no variable holds
 LINK = "http://localhost:8080/dags/retrain/runs/r1/tasks/gate?try_number=1"
@@ -87,13 +87,6 @@ def connect_chat(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines of the task's log, down to level info."""
     return capsys.readouterr().out.splitlines()
-
-
-def dead_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_a_refusal_is_told_by_mail_and_in_the_chat(mailbox: MailServer, chat: WebhookServer) -> None:
@@ -209,8 +202,8 @@ def test_without_connections_nobody_is_told_and_nothing_is_logged(capsys: pytest
 def test_servers_that_do_not_answer_cost_a_warning_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connect_mail(monkeypatch, dead_port())
-    connect_chat(monkeypatch, f"http://127.0.0.1:{dead_port()}{SECRET}")
+    connect_mail(monkeypatch, free_port())
+    connect_chat(monkeypatch, f"http://127.0.0.1:{free_port()}{SECRET}")
     Notice("failure")(context(exception=REFUSED))
     for name, line in zip(("spark_bert_smtp", "spark_bert_webhook"), logged(capsys), strict=True):
         assert f"[warning  ] no notice was sent through the connection {name} (" in line

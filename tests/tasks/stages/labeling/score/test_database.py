@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from tasks.launching.launch import ROOT
 from tasks.sources.table import Chunk
 from tasks.stages.labeling.score.database import database_chunks, driver_class, exact_chunks, login
 from tasks.staging import Staging
+from tests.ports import free_port
 from tests.tasks.stages.labeling.score.models import trained
 
 PASSWORD = "correct horse"
@@ -149,9 +149,7 @@ def _serve(folder: Path) -> Iterator[int]:
     if NOBODY is not None:
         for path in (folder, folder / "password"):
             os.chown(path, NOBODY, NOBODY)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
 
     def call(name: str, *arguments: str, script: str | None = None) -> None:
         environment = {**os.environ, "PGPASSWORD": PASSWORD, "PGHOST": "127.0.0.1", "PGPORT": str(port)}

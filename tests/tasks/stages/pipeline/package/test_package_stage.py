@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from tasks.stages.pipeline.package import forms
 from tasks.stages.pipeline.package.forms import quantized_groups
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
+from tests.ports import free_port
 from tests.tasks.stages.pipeline.package.packages import (
     CALIBRATED,
     CLASSES,
@@ -299,9 +299,7 @@ def test_mlflow_loads_the_champion(package: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_mlflow_serves_the_folder_over_http(package: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     binaries = Path(sys.executable).parent
     command = [str(binaries / "mlflow"), "models", "serve", "-m", str(package), "--env-manager", "local"]
     path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
