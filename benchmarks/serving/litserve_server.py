@@ -24,19 +24,11 @@ class Labels(litserve.LitAPI):  # type: ignore[misc]  # it ships no types
         """Return the text of a request."""
         return request["sentence"]
 
-    def batch(self, inputs: list[str]) -> list[str]:
-        """Leave texts as they are."""
-        return inputs
-
     def predict(self, texts: list[str]) -> list[tuple[str, list[float]]]:
         """Return a label and probabilities for each text."""
         answers = self.model.answers(self.model.logits([texts]))
         chances = [row.tolist() for row in answers["probabilities"]]
         return list(zip(answers["label"], chances, strict=True))
-
-    def unbatch(self, output: list[Any]) -> list[Any]:
-        """Leave answers as they are."""
-        return output
 
     def encode_response(self, output: tuple[str, list[float]]) -> dict[str, Any]:
         """Return the answer."""

@@ -58,33 +58,33 @@ def service(port: int, overrides: Sequence[str], home: Path = Path("work")) -> S
     return ["-m", "tasks.serving", "--experiment", "retrain", "--home", str(home), *values]
 
 
+def _ours(name: str, *more: str) -> Kind:
+    """Return our service, with more overrides of the experiment."""
+    return Kind(
+        name,
+        "/query",
+        lambda text: {"sentences": text},
+        lambda answer: str(answer["results"][0]["label"]),
+        lambda package, form, port: service(port, [f"serving.model={package}", *more]),
+    )
+
+
+def _rival(name: str, path: str, command: Callable[[Path, str, int], Sequence[str]]) -> Kind:
+    """Return a server of this folder, which takes a sentence and answers with its label."""
+    return Kind(name, path, lambda text: {"sentence": text}, lambda answer: str(answer["label"]), command)
+
+
 OURS, *_ = KINDS = (
-    Kind(
-        "ours",
-        "/query",
-        lambda text: {"sentences": text},
-        lambda answer: str(answer["results"][0]["label"]),
-        lambda package, form, port: service(port, [f"serving.model={package}"]),
-    ),
-    Kind(
-        "ours, in fp32",
-        "/query",
-        lambda text: {"sentences": text},
-        lambda answer: str(answer["results"][0]["label"]),
-        lambda package, form, port: service(port, [f"serving.model={package}", "serving.form=openvino-fp32"]),
-    ),
-    Kind(
+    _ours("ours"),
+    _ours("ours, in fp32", "serving.form=openvino-fp32"),
+    _rival(
         "FastAPI with a pipeline",
         "/",
-        lambda text: {"sentence": text},
-        lambda answer: str(answer["label"]),
         lambda package, form, port: ["-m", "benchmarks.serving.pipeline_server", str(package), str(port)],
     ),
-    Kind(
+    _rival(
         "the lab's way",
         "/",
-        lambda text: {"sentence": text},
-        lambda answer: str(answer["label"]),
         lambda package, form, port: ["-m", "benchmarks.serving.lab_server", str(package), str(port)],
     ),
     Kind(
@@ -98,11 +98,9 @@ OURS, *_ = KINDS = (
         ],
         form_in="SERVING_MODEL_CONFIG",
     ),
-    Kind(
+    _rival(
         "LitServe",
         "/predict",
-        lambda text: {"sentence": text},
-        lambda answer: str(answer["label"]),
         lambda package, form, port: ["-m", "benchmarks.serving.litserve_server", str(package), form, str(port)],
     ),
 )
