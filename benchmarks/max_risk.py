@@ -131,9 +131,9 @@ def _read(file: Path, name: str) -> pd.DataFrame:
     return table[table["sentence"].str.strip() != ""]
 
 
-def made_up(name: str, rows: int = 4000) -> ScoredSplit:
+def made_up(name: str) -> ScoredSplit:
     """Return random logits, with labels that are as probable as they say, or scores with an error."""
-    random = np.random.default_rng(0)
+    random, rows = np.random.default_rng(0), 4000
     task = {"SST-2": TASKS["SST-2"], "STS-B": TASKS["STS-B"]}.get(name, TASKS["MNLI"])
     logits = random.normal(2.5, 3, (rows, task.outputs))
     labels = (logits[:, 0] + random.normal(0, 0.5, rows)).clip(0, 5)

@@ -51,7 +51,8 @@ def main() -> None:
         seconds, rounds, count = arguments.seconds, arguments.rounds, arguments.swaps
         if arguments.quick:
             seconds, rounds, count = 0.5, 1, 2
-        setting = Setting(generator, folder, _form(folder), workload.texts, scratch, seconds)
+        form = open_model(folder, "", "", 0).form  # in which the service computes it here
+        setting = Setting(generator, folder, form, workload.texts, scratch, seconds)
         print(f"{setting.form}, {os.cpu_count()} processors", flush=True)
         tables: dict[str, Callable[[], str]] = {
             "throughput": lambda: throughput(setting, rounds),
@@ -61,11 +62,6 @@ def main() -> None:
         }
         for part in arguments.parts:
             print(f"\n{tables[part]()}", flush=True)
-
-
-def _form(folder: Path) -> str:
-    """The form in which the service computes a package here."""
-    return open_model(folder, "", "", 0).form
 
 
 def _tiny(scratch: Path) -> Path:

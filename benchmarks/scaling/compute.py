@@ -7,7 +7,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -57,11 +57,6 @@ class Profile:
     backward: float
     step: float
     parameters: int
-
-    @classmethod
-    def read(cls, values: dict[str, Any]) -> Self:
-        """Return what `dataclasses.asdict` made of a profile."""
-        return cls(**values)
 
 
 def build(size: str) -> EncoderWithHead:

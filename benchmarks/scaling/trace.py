@@ -20,6 +20,7 @@ from tasks.communication.rows import HostRowsFirst, SparseRows
 
 Collective = Literal["sum", "half sum", "gather", "exchange", "broadcast"]
 CPU = torch.device("cpu")
+STEPS = 4  # that are traced; the first is left out
 
 
 @dataclass(frozen=True)
@@ -165,21 +166,17 @@ class Layout:
         return kind if self.compression == "none" else f"{kind}, {self.compression}"
 
     @property
-    def strategy(self) -> str:
-        """As communication.strategy names it."""
-        return "all-reduce" if self.per_host == 1 else "hierarchical"
-
-    @property
     def settings(self) -> Communication:
         """The section of an experiment; compression starts at once."""
+        strategy = "all-reduce" if self.per_host == 1 else "hierarchical"
         return Communication.model_validate(
-            {"strategy": self.strategy, "compression": self.compression, "compression_start": 0}
+            {"strategy": strategy, "compression": self.compression, "compression_start": 0}
         )
 
 
 @cache
-def trace_bucket(shapes: tuple[tuple[int, ...], ...], layout: Layout, compressed: bool, repeats: int = 4) -> Phases:
-    """Return what a bucket of parameters of these shapes does in a step; times are medians, the first is left out."""
+def trace_bucket(shapes: tuple[tuple[int, ...], ...], layout: Layout, compressed: bool) -> Phases:
+    """Return what a bucket of parameters of these shapes does in a step; times are medians."""
     recorder = Recorder()
     link, hosts = SilentLink(layout.hosts, recorder), _hosts(layout, recorder)
     torch.manual_seed(0)
@@ -199,11 +196,11 @@ def trace_bucket(shapes: tuple[tuple[int, ...], ...], layout: Layout, compressed
         bucket.gradients.complete(1.0)
         return start, recorder.phase(bucket.compressor.proceed), recorder.phase(bucket.receive)
 
-    return _medians([once() for _ in range(repeats)][1:])
+    return _medians([once() for _ in range(STEPS)][1:])
 
 
 @cache
-def trace_rows(shape: tuple[int, int], layout: Layout, repeats: int = 4) -> Phases:
+def trace_rows(shape: tuple[int, int], layout: Layout) -> Phases:
     """Return what word embeddings of this shape do in a step."""
     recorder = Recorder()
     link, hosts = SilentLink(layout.hosts, recorder), _hosts(layout, recorder)
@@ -216,7 +213,7 @@ def trace_rows(shape: tuple[int, int], layout: Layout, repeats: int = 4) -> Phas
         start = recorder.phase(lambda: exchanged.start(gradient))
         return start, recorder.phase(exchanged.proceed), recorder.phase(exchanged.finish)
 
-    return _medians([once() for _ in range(repeats)][1:])
+    return _medians([once() for _ in range(STEPS)][1:])
 
 
 def rows_gradient(shape: Sequence[int], words: int = WORDS, seed: int = 0) -> torch.Tensor:
