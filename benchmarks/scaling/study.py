@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from benchmarks.scaling.measure import Measured, measure
 from benchmarks.scaling.model import Interval, Step
 from benchmarks.scaling.trace import Layout
 from benchmarks.scaling.wire import GIGABIT, REPEATS, SIZES, traffic
-from include.artifacts import sha256, write_json
+from include.artifacts import revision, sha256, write_json
 
 CALIBRATION, PREDICTIONS, MEASURED = "calibration.json", "predictions.json", "measured.json"
 TOLERANCE = 0.1  # of a median; beyond it, the model is not to be believed where nothing was measured
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _predictions(calibration: Calibration, plan: Plan) -> dict[str, Any]:
                 "megabytes": sum(traffic(m.kind, m.bytes, m.ranks) for m in step.messages if not m.inside) / 1e6,
             }
         )
-    head = {"time": time.time(), "commit": _commit(), "encoder": plan.encoders[0], "bits_per_second": GIGABIT}
+    head = {"time": time.time(), "commit": revision(), "encoder": plan.encoders[0], "bits_per_second": GIGABIT}
     return {**head, "rows": rows}
 
 
@@ -142,15 +140,6 @@ def _compare(predicted: Path, measured: Path) -> Iterator[Row]:
     for written, found in zip(before["rows"], after["rows"], strict=True):
         layout = Layout(**found.pop("layout"))
         yield Row(layout, Interval(**written["seconds"]), written["megabytes"], Measured(**found))
-
-
-def _commit() -> str:
-    """Return the commit of the code, and whether files differ from it."""
-    described = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return described.stdout.strip() or "not known"
 
 
 def _read(file: Path) -> Any:
