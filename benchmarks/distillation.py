@@ -8,7 +8,6 @@ use the same teacher and its logits.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any
 from benchmarks.scores import paired_difference
 from benchmarks.tables import spread, table
 from include.experiment import Experiment
-from include.named_experiments import load, merge, parse_overrides, read
+from include.named_experiments import load
 from include.runs import Run
 from tasks.runner import run_stage
 from tests.tasks.encoder.samples import tiny_encoder
@@ -50,36 +49,29 @@ def main() -> None:
 
 def _compare(arguments: argparse.Namespace, home: Path) -> str:
     source = arguments.experiment or ("sst2" if arguments.data else "movies")
-    common, seeds = [*arguments.set, "training.patience=0"], arguments.seeds
-    if arguments.data:
-        common.append(f"data.path={arguments.data.resolve()}")
+    base, seeds = [f"data.path={arguments.data.resolve()}"] if arguments.data else [], arguments.seeds
     encoders = [arguments.student, arguments.teacher_encoder]
     if arguments.quick:
-        common, seeds = [*common, *QUICK], [1, 2]
+        base, seeds = [*base, *QUICK], [1, 2]
         encoders = [str(tiny_encoder(home / name)) for name in ("student", "teacher")]
     teacher = arguments.teacher
     if not teacher:
         teacher = "teacher"
-        options = ["data.path=" + str(arguments.data.resolve())] if arguments.data else []
-        options += QUICK if arguments.quick else []
-        _run(home, teacher, load(_values(source, [*options, f"model.name={encoders[1]}"])))
+        _run(home, teacher, load(source, [*base, f"model.name={encoders[1]}"]))
     taught = [f"model.teacher={teacher}"]
     if arguments.text:
         taught += [f"distillation.text={arguments.text}", f"distillation.max_rows={arguments.max_rows}"]
+    common = [*arguments.set, "training.patience=0", *base]
     found: dict[str, list[dict[str, Any]]] = {DISTILLED: [], HARD: []}
     for seed in seeds:
         own = [*common, f"model.name={encoders[0]}", f"training.seed={seed}"]
-        experiment = _with_evaluations(load(_values(source, [*own, *taught])))
+        experiment = _with_evaluations(load(source, [*own, *taught]))
         distilled = _run(home, f"distilled-{seed}", experiment)
         found[DISTILLED].append(distilled)
         epochs = distilled["steps"] * experiment.training.batch_size / distilled["labeled"]
-        alone = _with_evaluations(load(_values(source, [*own, f"training.epochs={epochs}"])))
+        alone = _with_evaluations(load(source, [*own, f"training.epochs={epochs}"]))
         found[HARD].append(_run(home, f"hard-{seed}", alone))
     return _table(experiment, found, seeds)
-
-
-def _values(source: str, overrides: list[str]) -> str:
-    return json.dumps(merge(read(source), parse_overrides(overrides)))
 
 
 def _with_evaluations(experiment: Experiment) -> Experiment:
