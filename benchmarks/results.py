@@ -14,6 +14,7 @@ from pathlib import Path
 
 from include.artifacts import revision
 from tasks.launching.launch import ROOT
+from tasks.launching.layouts import processor
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +61,8 @@ def command(options: str, data: Path | None, quick: bool) -> list[str]:
 
 def machine() -> str:
     """Return the processor and what a process has of the machine, in words."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} CPUs, {memory:.0f} GB"
+    return f"{processor() or platform.machine()}, {len(os.sched_getaffinity(0))} CPUs, {memory:.0f} GB"
 
 
 if __name__ == "__main__":

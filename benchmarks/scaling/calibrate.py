@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks.links import joined_hosts
+from benchmarks.results import machine
 from benchmarks.scaling.compute import Profile, profile
 from benchmarks.scaling.fleet import alone
 from benchmarks.scaling.wire import Samples, Wire, fit, resampled, time_across, time_inside
@@ -63,10 +63,4 @@ def calibrate(sizes: Sequence[str], messages: Sequence[int], repeats: int, scrat
     with joined_hosts(2) as hosts:
         across, hop = time_across(hosts, messages, repeats)
         inside = time_inside(hosts[0], messages, repeats)
-    return Calibration(profiles, across, inside, hop, _machine(), [before, os.getloadavg()[0]], time.time())
-
-
-def _machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a processor")
-    return f"{len(os.sched_getaffinity(0))} cores of {cpu}, Linux {platform.release()}"
+    return Calibration(profiles, across, inside, hop, machine(), [before, os.getloadavg()[0]], time.time())

@@ -242,7 +242,7 @@ def _speeds_file(job: Job, tokens: float) -> Path:
     encoder.pop("_name_or_path", None)
     experiment = job.experiment
     like = {
-        "processor": _processor(), "cpus": threads(ranks=1), "torch": version("torch"), "revision": revision(),
+        "processor": processor(), "cpus": threads(ranks=1), "torch": version("torch"), "revision": revision(),
         "encoder": encoder, "objective": job.objective, "tokens": round(math.log2(tokens)),
         "training": experiment.training.model_dump(mode="json", include=_FIELDS),
         **experiment.model_dump(mode="json", include={"batching", "communication"}),
@@ -251,7 +251,8 @@ def _speeds_file(job: Job, tokens: float) -> Path:
     return cache_folder() / "layouts" / f"{name}.json"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the processor; "" if the system does not tell."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
