@@ -11,8 +11,16 @@ from include.named_experiments import build
 from include.runs import Run
 from include.stages import PIPELINE
 from tasks.runner import run_stage
+from tests.tasks.encoder.samples import reviews
 
+NAMES = ("bad", "good")
 _TRAINING = {"batch_size": 8, "learning_rate": 5e-3, "ranks": 1, "precision": "fp32"}
+
+
+def named_rows(count: int, seed: int) -> list[dict[str, str]]:
+    """Return reviews as rows of a CSV file, whose labels are names."""
+    sentences, labels = reviews(count, seed)
+    return [{"sentence": text, "label": NAMES[label]} for (text,), label in zip(sentences, labels, strict=True)]
 
 
 def run_all_stages(

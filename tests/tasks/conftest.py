@@ -126,3 +126,11 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
+    """A tiny classifier, as the stage train writes it."""
+    from tests.tasks.stages.labeling.score.models import trained
+
+    return trained(tmp_path_factory.mktemp("train") / "model", encoder)

@@ -19,15 +19,9 @@ from include.runs import Run
 from include.stages import BadInput, ExitCode, Transient
 from tasks.runner import run_stage
 from tasks.sources.parquet import UserParquet
-from tests.tasks.stages.labeling.score.models import trained
 
 FILES = 10
 Read = Callable[[Path], Artifact]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
-    return trained(tmp_path_factory.mktemp("train") / "model", encoder)
 
 
 @pytest.fixture(params=["process", "spark", "score"])

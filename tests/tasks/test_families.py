@@ -8,24 +8,17 @@ from pathlib import Path
 import pytest
 from transformers import pipeline
 
-from tests.tasks.all_stages import run_all_stages
+from tests.tasks.all_stages import named_rows, run_all_stages
 from tests.tasks.encoder.families import FAMILIES, family
 from tests.tasks.encoder.samples import reviews
 
 TEST = reviews(20, seed=3)[0]
 
 
-def rows(count: int, seed: int) -> list[dict[str, str]]:
-    sentences, labels = reviews(count, seed)
-    return [
-        {"sentence": text, "label": ("bad", "good")[label]} for (text,), label in zip(sentences, labels, strict=True)
-    ]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
-    splits = {"train": rows(64, seed=1), "dev": rows(32, seed=2), "test": rows(len(TEST), seed=3)}
+    splits = {"train": named_rows(64, seed=1), "dev": named_rows(32, seed=2), "test": named_rows(len(TEST), seed=3)}
     run = run_all_stages(tmp_path, splits, {
         "data": {"task": "classification", "labels": ["bad", "good"]},
         "model": {"name": str(family(tmp_path / "encoder", kind)), "pooling": "native"},

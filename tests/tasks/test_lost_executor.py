@@ -14,9 +14,9 @@ from include.artifacts import Files
 from include.named_experiments import load
 from include.runs import Run
 from tasks.runner import run_stage
-from tests.tasks.all_stages import run_all_stages
+from tests.tasks.all_stages import named_rows, run_all_stages
 from tests.tasks.cluster import Cluster
-from tests.tasks.encoder.samples import reviews, tiny_encoder
+from tests.tasks.encoder.samples import tiny_encoder
 
 #: What only executors write in each stage, at least four of them; in validate before rows are exchanged, and after.
 WRITTEN = {
@@ -44,21 +44,16 @@ with session(load(experiment, [f"runtime.spark_master={master}"]), "test"):
 NAMES = {"sentence": "sentence", "label": "label"}
 
 
-def rows(count: int, seed: int) -> list[dict[str, str]]:
-    sentences, labels = reviews(count, seed)
-    return [
-        {"sentence": text, "label": ("bad", "good")[label]} for (text,), label in zip(sentences, labels, strict=True)
-    ]
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Run, str]:
     """A run of all stages and of score, and its experiment as JSON."""
     folder = tmp_path_factory.mktemp("undisturbed")
     for number in range(4):
         with (folder / f"train-{number}.tsv").open("w") as file:
-            file.writelines("\t".join(row.values()) + "\n" for row in [NAMES, *rows(100, number), {"text": "no label"}])
-    run = run_all_stages(folder, {"dev": rows(80, seed=4), "test": rows(400, seed=5)}, {
+            file.writelines(
+                "\t".join(row.values()) + "\n" for row in [NAMES, *named_rows(100, number), {"text": "no label"}]
+            )
+    run = run_all_stages(folder, {"dev": named_rows(80, seed=4), "test": named_rows(400, seed=5)}, {
         "data": {"task": "classification", "labels": ["bad", "good"], "train": "train-*.tsv"},
         "runtime": {"engine": "spark"},
         "model": {"name": str(tiny_encoder(folder / "encoder"))},

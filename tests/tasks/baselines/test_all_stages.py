@@ -14,16 +14,10 @@ from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.runner import run_stage
-from tests.tasks.all_stages import run_all_stages
+from tests.tasks.all_stages import NAMES, named_rows, run_all_stages
 from tests.tasks.encoder.samples import reviews, tiny_encoder
 
 TEST, EXPECTED = reviews(20, seed=3)
-NAMES = ("bad", "good")
-
-
-def rows(count: int, seed: int) -> list[dict[str, str]]:
-    sentences, labels = reviews(count, seed)
-    return [{"sentence": text, "label": NAMES[label]} for (text,), label in zip(sentences, labels, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_all(folder: Path, kind: str, rate: float) -> Run:
-    splits = {"train": rows(128, seed=1), "dev": rows(32, seed=2), "test": rows(len(TEST), seed=3)}
+    splits = {"train": named_rows(128, seed=1), "dev": named_rows(32, seed=2), "test": named_rows(len(TEST), seed=3)}
     return run_all_stages(folder, splits, {
         "data": {"task": "classification", "labels": list(NAMES)},
         "model": {"kind": kind, "name": str(folder / "encoder")},

@@ -41,11 +41,6 @@ from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
 WORDS = ["good", "bad", "film", "the", "was", "very", "dull", "it", "moved", "me", "great", "acting"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
-    return trained(tmp_path_factory.mktemp("train") / "model", encoder)
-
-
 def texts(count: int) -> list[str]:
     """Different sentences of one to twelve words."""
     random = np.random.default_rng(0)

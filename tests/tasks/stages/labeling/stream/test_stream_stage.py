@@ -38,11 +38,6 @@ from tests.tasks.stages.pipeline.package.packages import doubt, unchanged_packag
 from tests.tasks.streaming.brokers import Brokers
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
-    return trained(tmp_path_factory.mktemp("train") / "model", encoder)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
