@@ -6,13 +6,14 @@ import logging
 import os
 
 from include.experiment import Experiment
-from include.folders import check_file, user_path
+from include.folders import user_path
 from include.search_space import texts_of
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.encoder.lexicon import lexicon_file, read_terms
 from tasks.sources import open_source
 from tasks.sources.describe import describe
+from tasks.sources.documents import check_file
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def fetch(experiment: Experiment) -> None:
         )
     for field, text in texts.items():
         if text and _is_here(text):
-            check_file(user_path(text), f"put the text there, or correct {field}")
+            check_file(user_path(text), field)
     if terms and _is_here(terms):
         read_terms(lexicon_file(terms))
     online = experiment.runtime.model_copy(update={"download": True})

@@ -9,18 +9,16 @@ from typing import Any
 from optuna import Study
 
 from include.experiment import Experiment
-from include.folders import user_path
 from include.runs import Run
 from include.search_space import space_of, texts_of
 from include.stages import STAGES, TRIED, BadInput
-from tasks import digests
 from tasks.assets import encoder_fingerprint
 from tasks.context import Context
 from tasks.encoder import lexicon
 from tasks.inference.chosen_model import teacher_of
 from tasks.search.storage import Storage
 from tasks.search.worker import Search
-from tasks.sources.documents import check_file
+from tasks.sources.documents import digest_of
 
 
 def read_by_trials(experiment: Experiment, run: Run) -> dict[str, str]:
@@ -30,8 +28,7 @@ def read_by_trials(experiment: Experiment, run: Run) -> dict[str, str]:
         found[f"model.lexicon {name}"] = lexicon.fingerprint(name)
     for field in ("pretraining.text", "distillation.text"):
         for name in texts_of(experiment, field):
-            check_file(user_path(name), field)
-            found[f"{field} {name}"] = digests.digest(user_path(name))
+            found[f"{field} {name}"] = digest_of(name, field)
     for name in texts_of(experiment, "model.teacher"):
         model = experiment.model.model_copy(update={"teacher": name})
         found[f"model.teacher {name}"] = teacher_of(experiment.model_copy(update={"model": model}), run).digest

@@ -15,6 +15,7 @@ import numpy as np
 
 from include import folders
 from include.stages import BadInput
+from tasks import digests
 from tasks.sources.text_files import HEAD, check_text
 
 LONGEST_LINE = 2**20  # bytes; a longer line is hardly a single document
@@ -76,6 +77,14 @@ def check_file(file: Path, field: str) -> None:
     if not _is_gzip(file):
         with file.open("rb") as stream:
             check_text(file, stream.read(HEAD))
+
+
+def digest_of(text: str, field: str) -> str:
+    """Return the digest of the file that a field names, after check_file; "" if it names none."""
+    if not text:
+        return ""
+    check_file(folders.user_path(text), field)
+    return digests.digest(folders.user_path(text))
 
 
 def _is_gzip(file: Path) -> bool:

@@ -15,11 +15,10 @@ from include.folders import user_path
 from include.runs import Run
 from include.scratch import scratch_folder
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
-from tasks import digests
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
 from tasks.encoder import lexicon
-from tasks.sources.documents import check_file, splits
+from tasks.sources.documents import digest_of, splits
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +27,9 @@ def plan(experiment: Experiment, run: Run) -> str:
     """Return a text that changes whenever text, pretrained encoder or lexicon change; "" without a text."""
     if not experiment.pretraining.text:
         return ""
-    file = user_path(experiment.pretraining.text)
-    check_file(file, "pretraining.text")
+    text = digest_of(experiment.pretraining.text, "pretraining.text")
     encoder = encoder_fingerprint(experiment.model.name, experiment.runtime)
-    return f"{digests.digest(file)}-{encoder}{lexicon.fingerprint(experiment.model.lexicon)}"
+    return f"{text}-{encoder}{lexicon.fingerprint(experiment.model.lexicon)}"
 
 
 def run(context: Context, plan: str) -> Outcome:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from include.artifacts import locked, write_json
 from include.experiment import Experiment
-from include.folders import user_path
 from include.runs import Run
 from tasks.context import Context, Outcome
 
@@ -42,16 +41,10 @@ def plan(experiment: Experiment, run: Run) -> Plan:
     """Return the teacher and what identifies the text. Raise BadInput if the teacher was trained for another task."""
     if not experiment.model.teacher:
         return Plan()
-    from tasks import digests
     from tasks.inference.chosen_model import teacher_of
-    from tasks.sources.documents import check_file
+    from tasks.sources.documents import digest_of
 
-    teacher, text = teacher_of(experiment, run), ""
-    if experiment.distillation.text:
-        file = user_path(experiment.distillation.text)
-        check_file(file, "distillation.text")
-        text = digests.digest(file)
-    return Plan(teacher, text)
+    return Plan(teacher_of(experiment, run), digest_of(experiment.distillation.text, "distillation.text"))
 
 
 def run(context: Context, plan: Plan) -> Outcome:
