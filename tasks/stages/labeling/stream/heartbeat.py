@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
 from include.artifacts import write_json
 from include.stages import StageError
+from tasks.staging import repeating
 
-log = logging.getLogger(__name__)
 #: Seconds between two beats.
 INTERVAL = 2
 
@@ -29,16 +28,15 @@ class Heartbeat:
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._lock, self._ended = file, Lock(), Event()
+        self._file, self._lock, self._beats = file, Lock(), repeating(self._write, INTERVAL)
         self._values: dict[str, Any] = {
             "instance": uuid.uuid4().hex, "state": "starting", "message": "", "started": _now(),
             "batch": None, "batch_since": None, "rows": 0, "aside": 0, "model_version": "",
         }  # fmt: skip
-        self._thread = Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
         self._write()
-        self._thread.start()
+        self._beats.__enter__()
         return self
 
     def running(self) -> None:
@@ -55,19 +53,11 @@ class Heartbeat:
         self._write(batch=batch, batch_since=None, rows=rows, aside=aside, model_version=model_version)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._beats.__exit__(None, None, None)
         failed = isinstance(error, Exception)
         message = str(error) if isinstance(error, StageError) else repr(error)
         with suppress(OSError):  # report the full disk, not the failure to record it
             self._write(state="failed" if failed else "stopped", message=message if failed else "")
-
-    def _beat(self) -> None:
-        while not self._ended.wait(INTERVAL):
-            try:
-                self._write()
-            except OSError as error:
-                log.warning("the heartbeat cannot be written: %s", error)
 
     def _write(self, **values: Any) -> None:
         with self._lock:
