@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -42,13 +42,13 @@ def write_unlabeled(experiment: Experiment, train: Path, folder: Path) -> None:
         raise BadInput(f"{file} contains no text: write one text per line, or remove distillation.text")
     chosen = np.arange(count)
     if 0 < options.max_rows < count:
-        chosen = np.sort(np.random.default_rng(0).choice(count, options.max_rows, replace=False))
+        chosen = np.random.default_rng(0).choice(count, options.max_rows, replace=False)
     log.info("%s: %d of %d rows; lines of more than %d characters are divided", file, len(chosen), count, longest)
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     with scratch_folder(folder, "lexicon") as terms, scratch_folder(folder, UNLABELED) as scratch:
         tokenizer = lexicon.write_tokenizer(encoder, experiment.model.lexicon, terms)
         writer = _Writer(experiment.preprocessing, tokenizer, train)
-        texts = _at(rows_of(file, longest, rules), chosen.tolist())
+        texts = compress(rows_of(file, longest, rules), np.isin(np.arange(count), chosen))
         for number, part in enumerate(_pieces(texts, ROWS_IN_PART)):
             writer.write(part, number * ROWS_IN_PART, scratch / f"part-{number:05d}.arrow")
         scratch.rename(folder / UNLABELED)
@@ -68,14 +68,6 @@ def rows_of(file: Path, longest: int, rules: Collection[str] = ()) -> Iterator[s
     for line in documents(file):
         pieces = [line] if len(line) <= longest else sentences(line)
         yield from (text for text in clean_all(pieces, rules) if not is_blank(text))
-
-
-def _at(texts: Iterator[str], chosen: list[int]) -> Iterator[str]:
-    """Yield the texts at these ascending positions."""
-    before = -1
-    for place in chosen:
-        yield next(islice(texts, place - before - 1, None))
-        before = place
 
 
 def _pieces(texts: Iterable[str], size: int) -> Iterator[list[str]]:
