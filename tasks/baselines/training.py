@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 
 import torch
@@ -17,7 +16,7 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import Classifier, predict_logits
 from tasks.launching.tuning import limit_threads
-from tasks.scoring.metrics import all_metrics
+from tasks.scoring.metrics import all_metrics, as_json
 from tasks.scoring.predictions import distribution
 from tasks.training.job import METRICS, Job
 from tasks.training.loss import Criterion
@@ -49,8 +48,7 @@ def train(job: Job) -> None:
         seconds = time.monotonic() - started
     logits = predict_logits(model, dev)
     wanted = dev.labels[dev.documents]
-    metrics = {**all_metrics(experiment.task, wanted, logits), LOSS: criterion.mean(logits, wanted)}
-    numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    numbers = as_json({**all_metrics(experiment.task, wanted, logits), LOSS: criterion.mean(logits, wanted)})
     where = {"step": 1, "epoch": 1.0, "time": round(time.time(), 3)}
     line = {**where, **numbers, **distribution(experiment.task, logits)}
     (job.output / METRICS).write_text(json.dumps(line) + "\n", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.scoring.metrics import as_json
 from tasks.training.job import METRICS
 from tasks.training.sampler import RankBatch
 
@@ -40,10 +40,8 @@ class MetricsLogger:
         else:
             self._log(batch, "dev " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
         if self._file:
-            # JSON has no NaN: null stands for a value that is not finite.
-            numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
             where = {"step": batch.step, "epoch": round(batch.epoch, 4), "time": round(time.time(), 3)}
-            line = {**where, **numbers, **(details or {})}
+            line = {**where, **as_json(values), **(details or {})}
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
 

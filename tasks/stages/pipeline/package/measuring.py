@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,11 +17,12 @@ from include.fields.results import Packaging
 from include.glue import Task
 from tasks.encoder.batching import TokenTable
 from tasks.inference.changes import Changes
-from tasks.inference.packaged_backends import computes, openvino_core
+from tasks.inference.packaged_backends import obstacle, openvino_core
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
 from tasks.scoring import risk
+from tasks.scoring.metrics import as_json
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.pipeline.package.forms import FORMS, REFERENCE, Form, problem_of
 from tasks.stages.pipeline.package.timing import Speed, measure_speeds
@@ -40,11 +40,6 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def lacks(form: Form) -> str:
-    """Return why the processor cannot compute a form in time; "" if it can."""
-    return "" if computes(form.precision) else f"this processor does not compute in {form.precision}"
-
-
 def measure_forms(
     task: Task, dev: TokenTable, package: Path, problems: Mapping[str, str], limits: Packaging
 ) -> list[dict[str, Any]]:
@@ -56,9 +51,8 @@ def measure_forms(
     scored: dict[str, ScoredSplit] = {}
 
     def compute(form: Form) -> None:
-        folder = package / REFERENCE.file
-        model = TrainedModel(str(folder), str(package / form.file), form.engine, form.precision)
-        runner = Runner(folder, model.open(threads(ranks=1)))
+        model = TrainedModel.in_form(package, vars(form))
+        runner = Runner(Path(model.folder), model.open(threads(ranks=1)))
         logits = runner.documents(dev, np.arange(len(dev.documents)))
         scored[form.name] = ScoredSplit.of(task, dev, logits, runner.head.temperature).at_thresholds(
             runner.head.thresholds
@@ -69,7 +63,7 @@ def measure_forms(
     reasons = {REFERENCE.name: ""}
     for form in FORMS[1:]:
         try_it = partial(problem_of, partial(compute, form), "it cannot be computed")
-        reasons[form.name] = problems.get(form.name) or lacks(form) or try_it()
+        reasons[form.name] = problems.get(form.name) or obstacle(vars(form)) or try_it()
     found = {name: compare(split, scored[REFERENCE.name]) for name, split in scored.items()}
     speeds = measure_speeds(models, dev)
     offered = [name for name, fidelity in found.items() if not fidelity.reasons(limits)]
@@ -134,7 +128,7 @@ def _described(
     log.info("%s: %s", form.name, "; ".join(reasons) or "offered")
     figures: dict[str, Any] = {}
     if found and speeds:
-        figures |= {name: round(x, 6) if math.isfinite(x) else None for name, x in asdict(found).items()}
+        figures |= as_json({name: round(value, 6) for name, value in asdict(found).items()})
         figures["speeds"] = {
             use: {name: float(f"{value:.4g}") for name, value in asdict(speed).items()} for use, speed in speeds.items()
         }
