@@ -5,15 +5,12 @@ Such a text has one character per label of the task, 1 where the row has the lab
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from include.glue import Kind
+from tasks.encoder.windows import Array
 
-Array = npt.NDArray[Any]
 #: The type of the column by kind of task.
 TYPES: dict[Kind, pa.DataType] = {"classification": pa.int64(), "multilabel": pa.string(), "regression": pa.float64()}
 

@@ -15,12 +15,11 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from include.text import is_blank
 from tasks.encoder.cleaning import TAG, clean
+from tasks.encoder.windows import Array
 
-Array = npt.NDArray[Any]
 #: The maximum number of parts of a text, or of a pair, that are left out in turn. In a longer text, they have several
 #: words each.
 PARTS = 256

@@ -7,15 +7,12 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from include.glue import SUBMISSION_TASKS, Task
 from include.stages import BadInput
-
-Array = npt.NDArray[Any]
+from tasks.encoder.windows import Array
 
 HEADER = "index\tprediction"
 DECIMALS = 3  # of a score, as in the files of the GLUE baselines

@@ -7,7 +7,6 @@ depends on the seed and the data only, not on the partitioning.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from include.fields.data import Preprocessing
 from include.glue import Task
+from tasks.encoder.windows import Array
 from tasks.sources.normalize import overlap_key
 from tasks.stages.pipeline.preprocess.table import Table
 from tasks.workers import Workers
@@ -31,7 +31,6 @@ _PRIMES = tuple(
 )  # fmt: skip
 _SPARKS_SEED = 42
 
-Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
