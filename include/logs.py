@@ -26,8 +26,8 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 JSON_START = '{"time": "'
 #: What a line in JSON may have in addition to time, level, logger, and message.
 FIELDS = ("run", "stage", "trace_id", "span_id", "exception")
-#: Matches a message on how far a stage is: the steps of a training, or the rows of a prediction, and their total.
-PROGRESS = re.compile(r": (?:step|predicted) (\d+) of (\d+)\b")
+#: Matches a message on how far a stage is: the steps of a training, or the parts that are labeled, and their total.
+PROGRESS = re.compile(r": (?:step|labeled) (\d+) of (\d+)\b")
 # A line in the format above: its level, its logger, and its message. Lines of Java or of a traceback differ.
 _TEXT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+): (.*)")
 

@@ -79,9 +79,9 @@ class Runtime(Section):
     )
     engine: Literal["auto", "process", "spark"] = Field(
         "auto",
-        description="What validate, preprocess, predict, and score work on rows with. process: the process of the "
-        "stage; spark: the executors of spark_master; auto: Spark from about 1,000,000 rows on, and in predict and "
-        "score from 4,000 on, otherwise the process of the stage.",
+        description="What validate, preprocess, teach, predict, and score work on rows with. process: the process of "
+        "the stage; spark: the executors of spark_master; auto: Spark from about 1,000,000 rows on, and in teach, "
+        "predict, and score from 4,000 on, otherwise the process of the stage.",
     )
     ranks_on: Literal["local", "spark"] = Field(
         "local",

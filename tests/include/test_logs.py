@@ -76,6 +76,7 @@ def test_both_formats_are_read_alike(tmp_path: Path) -> None:
     )  # fmt: skip
     assert read._replace(fields={}) == parse_line(text[0])
     assert PROGRESS.search(f"{read.logger}: {read.message}")
+    assert PROGRESS.search("tasks.inference.parts: labeled 3 of 6 parts")
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
