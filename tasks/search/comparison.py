@@ -16,6 +16,7 @@ from include.experiment import Experiment
 from include.paired import LEVEL
 from include.runs import Run
 from include.stages import BadInput
+from tasks.reporting.page import figure
 from tasks.scoring.paired import Comparison, compare_seeds, read_predictions
 from tasks.scoring.predictions import Array
 from tasks.scoring.verdict import PREDICTIONS
@@ -87,7 +88,7 @@ def _trained(
         runs.append(run.folder.name)
         metrics.append(reached.metrics[summary["metric"]])
         predictions.append(read_predictions(run.artifact("evaluate").path / PREDICTIONS))
-        log.info("%s with seed %d: %s %s", name, seed, summary["metric"], _written(metrics[-1]))
+        log.info("%s with seed %d: %s %s", name, seed, summary["metric"], figure(metrics[-1]))
     return Side(runs, metrics, predictions)
 
 
@@ -105,7 +106,7 @@ def _decided(metric: str, found: Comparison, seeds: int) -> tuple[str, str]:
         return "default", f"{metric} is undefined for one of the models"
     low, high = found.interval
     measured = (
-        f"{metric} {_written(found.model)} with the winner's settings and {_written(found.champion)} with the default, "
+        f"{metric} {figure(found.model)} with the winner's settings and {figure(found.champion)} with the default, "
         f"means of {seeds} seeds; difference {found.difference:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}"
     )
     if seeds == 1:
@@ -113,7 +114,3 @@ def _decided(metric: str, found: Comparison, seeds: int) -> tuple[str, str]:
     if low > 0 and found.p < 1 - LEVEL:
         return "winner", measured
     return "default", f"{measured}: no more than chance may do"
-
-
-def _written(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
