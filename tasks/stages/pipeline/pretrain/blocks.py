@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
+from tasks.encoder.tokens import open_tokenizer
 from tasks.training.masking import Vocabulary
 
 AT_ONCE = 256  # documents per call of the tokenizer
@@ -29,9 +30,7 @@ class BlockWriter:
 
     def __init__(self, encoder: Path, max_length: int) -> None:
         """Load the tokenizer of an encoder's folder for blocks of max_length tokens, including special tokens."""
-        self._tokenizer = Tokenizer.from_file(str(encoder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_length)
+        self._tokenizer = open_tokenizer(encoder / "tokenizer.json", max_length)
         self._ordinary = Vocabulary.read(encoder).ordinary
         id_type = pa.from_numpy_dtype(np.min_scalar_type(len(self._ordinary)))
         columns = {"row": pa.int64(), "label": pa.int64(), "length": pa.uint16(), "first": pa.uint16()}
