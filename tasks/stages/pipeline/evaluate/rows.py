@@ -118,19 +118,18 @@ def _answers(scored: ScoredSplit) -> dict[str, list[Any]]:
     return {"correct": right.tolist(), "confidence": confidence, "probabilities": probabilities}
 
 
-def worst_places(scored: ScoredSplit, shown: int = MISTAKES) -> list[int]:
+def worst_places(scored: ScoredSplit) -> list[int]:
     """Return the positions of the worst mistakes: see `worst`."""
-    places: list[int] = _ranked(scored)[0][:shown].tolist()
-    return places
+    return _worst(scored)[0]
 
 
-def worst(scored: ScoredSplit, kept: Kept = NOTHING, shown: int = MISTAKES) -> list[dict[str, Any]]:
+def worst(scored: ScoredSplit, kept: Kept = NOTHING) -> list[dict[str, Any]]:
     """Return the worst mistakes: the most confident errors, or the largest ones of a regression.
 
     For a multi-label task they are the rows with the wrong label whose probability is farthest from its threshold, and
     they have this label and the probability. Kept columns that repeat a text are left out.
     """
-    places, figures = worst_places(scored, shown), _ranked(scored)[1]
+    places, figures = _worst(scored)
     texts = [scored.sentences[at] for at in places]
     labels, predicted = (label_names(scored.task, side[places]).tolist() for side in (scored.labels, scored.predicted))
     others = {}
@@ -151,15 +150,15 @@ def worst(scored: ScoredSplit, kept: Kept = NOTHING, shown: int = MISTAKES) -> l
     ]
 
 
-def _ranked(scored: ScoredSplit) -> tuple[Array, dict[str, Array]]:
-    """Return the positions of the wrong rows, worst first, and the figures that show how wrong a row is, [n] each."""
+def _worst(scored: ScoredSplit) -> tuple[list[int], dict[str, Array]]:
+    """Return the positions of the worst mistakes, and the figures that show how wrong a row is, [n] each."""
     if scored.task.kind == "regression":
         error = scored.predicted - scored.labels
-        return np.argsort(-np.abs(error), kind="stable"), {"error": error}
+        return np.argsort(-np.abs(error), kind="stable")[:MISTAKES].tolist(), {"error": error}
     wrong = scored.labels != scored.predicted
     if scored.task.kind == "classification":
         order = np.argsort(-scored.confidence, kind="stable")
-        return order[wrong[order]], {"confidence": scored.confidence}
+        return order[wrong[order]][:MISTAKES].tolist(), {"confidence": scored.confidence}
     thresholds = HALF if scored.thresholds is None else scored.thresholds
     distance = np.where(wrong, np.abs(scored.probabilities - thresholds), -1.0)
     order, label = np.argsort(-distance.max(axis=1), kind="stable"), distance.argmax(axis=1)
@@ -167,7 +166,7 @@ def _ranked(scored: ScoredSplit) -> tuple[Array, dict[str, Array]]:
         "worst": np.array(scored.task.label_names)[label],
         "probability": scored.probabilities[np.arange(len(scored)), label],
     }
-    return order[wrong[order].any(axis=1)], figures
+    return order[wrong[order].any(axis=1)][:MISTAKES].tolist(), figures
 
 
 def _shown(value: pa.Scalar) -> str:

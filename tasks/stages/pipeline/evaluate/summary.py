@@ -29,7 +29,7 @@ from tasks.scoring.predictions import Array
 from tasks.scoring.risk import Guard
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import RECALL, Slice, slices_of
-from tasks.stages.pipeline.evaluate.rows import worst
+from tasks.stages.pipeline.evaluate.rows import worst_places
 
 MOST_CONFUSED = 15  # pairs of a label and a wrong prediction
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -57,7 +57,7 @@ def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: 
     summary = {**about, **_overall(dev), "slices": {part.name: _slice(dev, part) for part in slices_of(dev)}}
     summary["baseline"] = baseline(task, dev.labels)
     summary["heldout"] = None if heldout is None else _overall(heldout)
-    summary["mistakes"] = [mistake["row"] for mistake in worst(dev)]
+    summary["mistakes"] = dev.rows[worst_places(dev)].tolist()
     if task.kind == "classification":
         summary |= _classifier(dev)
     if task.kind == "multilabel":
