@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from include.glue import Kind
 from include.paired import Interval
-from tasks.scoring.intervals import around_distance, resampled_rows
+from tasks.scoring.intervals import around_distance, resampled_rows, times_drawn
 from tasks.scoring.predictions import Array, probabilities
 
 BINS = 15  # as Guo et al.
@@ -84,8 +84,5 @@ def _interval(places: Array, gaps: Array) -> Interval:
     rows = len(gaps)
     cells = np.arange(rows)[:, None] * BINS + places
     by_bin = np.bincount(cells.ravel(), gaps.ravel() / gaps.size, rows * BINS).reshape(rows, BINS)
-    draws = []
-    for at in resampled_rows(rows):
-        drawn = np.bincount((at + np.arange(len(at))[:, None] * rows).ravel(), minlength=at.size)
-        draws.append(drawn.reshape(at.shape) @ by_bin)
+    draws = [times_drawn(at, rows) @ by_bin for at in resampled_rows(rows)]
     return around_distance(by_bin.sum(axis=0), np.concatenate(draws))

@@ -102,13 +102,17 @@ def resampled_rows(rows: int) -> Iterator[Array]:
         yield random.integers(rows, size=(min(at_once, RESAMPLES - start), rows))
 
 
+def times_drawn(at: Array, rows: int) -> Floats:
+    """Return how often each of the rows is in each draw, [draws, rows], given the positions of those drawn."""
+    cells = at + rows * np.arange(len(at))[:, None]
+    return np.bincount(cells.ravel(), minlength=len(at) * rows).reshape(len(at), rows).astype(np.float64)
+
+
 def metric_of_rows(task: Task, metric: str, labels: Array, predicted: Array, rows: Array) -> Floats:
     """Return a metric of each draw, [draws], of rows at these positions, [draws, rows]; see `interval`."""
     if task.kind == "regression":
         return correlations(labels[rows], predicted[rows], metric)
-    draws, n = len(rows), len(labels)
-    counts = np.bincount((rows + n * np.arange(draws)[:, None]).ravel(), minlength=draws * n).reshape(draws, n)
-    times = counts.astype(np.float64)
+    times = times_drawn(rows, len(labels))
     if task.kind == "multilabel":
         return f1_of_sets(times, labels, predicted, metric)
     cells = np.eye(task.outputs**2)[labels * task.outputs + predicted]
