@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from benchmarks.links import LOCAL
 from benchmarks.ranks import measure
 from benchmarks.tables import spread, table
@@ -88,15 +90,11 @@ def _table(measured: Sequence[Round]) -> str:
 
 def draw(measured: Sequence[Round], file: Path) -> None:
     """Draw a row for each rank, in which a mean step's phases follow one another."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     lines = {
         f"{case}: rank {rank}": [one[case][rank] for one in measured] for case in RANKS for rank in range(RANKS[case])
     }
-    figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(lines) + 1.6), layout="constrained")
+    figure = Figure(figsize=(9, 0.5 * len(lines) + 1.6), layout="constrained")
+    axes = figure.subplots()
     for place, ranks in enumerate(lines.values()):
         start = 0.0
         for phase, color in PHASES.items():

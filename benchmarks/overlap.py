@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from matplotlib.figure import Figure
+
 from benchmarks.links import LOCAL
 from benchmarks.ranks import measure
 from benchmarks.tables import spread, table
@@ -141,13 +143,8 @@ def compare(found: Mapping[str, Sequence[Step]]) -> str:
 
 def draw(found: Mapping[str, Sequence[Step]], file: Path) -> None:
     """A bar for each bucket's transfer, and a line where backward ended."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    buckets = len(found[DURING][0].transfers)
-    figure, panels = pyplot.subplots(2, sharex=True, figsize=(9, buckets + 1.6), layout="constrained")
+    figure = Figure(figsize=(9, len(found[DURING][0].transfers) + 1.6), layout="constrained")
+    panels = figure.subplots(2, sharex=True)
     for axes, (way, steps) in zip(panels, found.items(), strict=True):
         middle = statistics.median_low([step.exposed for step in steps])
         step = next(step for step in steps if step.exposed == middle)

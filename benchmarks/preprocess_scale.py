@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from matplotlib.figure import Figure
 
 from benchmarks.tables import spread, table
 from benchmarks.workload import add_arguments
@@ -181,12 +182,8 @@ def _ratios(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> list[
 
 def draw(found: Found, file: Path) -> None:
     """Draw time and memory by the number of rows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for place, case in enumerate(CASES):
         style = {"marker": "o", "color": f"C{place}", "linestyle": "--" if case == PEER else "-", "label": case}
         medians = [sorted(cases[case], key=lambda one: one.seconds)[len(cases[case]) // 2] for cases in found.values()]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib import ticker
+from matplotlib.figure import Figure
 
 from benchmarks.scaling.compute import Profile
 from benchmarks.scaling.model import Interval
@@ -16,8 +17,6 @@ from benchmarks.scaling.outlook import LINKED, Break, Extrapolated
 from benchmarks.scaling.study import Row
 from benchmarks.scaling.wire import GIGABIT, Wire
 from benchmarks.tables import spread, table
-
-matplotlib.use("Agg")
 
 DRAWN_LINKS = 0.01, 1000  # Gbit/s; what is slower or faster is drawn there
 
@@ -104,9 +103,8 @@ def breaks_table(breaks: Iterable[Break]) -> str:
 
 def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated], file: Path) -> None:
     """Draw efficiency by ranks: measured points, predicted lines, and the outlook at 1 Gbit/s if there is one."""
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
     by_label: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_label[row.layout.label].append(row)
@@ -135,9 +133,8 @@ def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated
 
 def draw_breaks(breaks: Sequence[Break], worst: float, file: Path) -> None:
     """Draw, by size of the encoder, the link below which each compression pays."""
-    from matplotlib import pyplot, ticker
-
-    figure, axes = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.subplots()
     by_method: defaultdict[str, list[Break]] = defaultdict(list)
     for one in breaks:
         by_method[one.compression].append(one)
