@@ -71,53 +71,59 @@ def _train(job: Job, run: Run) -> tuple[Any, float]:
     """A Trainer that has trained, and the seconds from the end of the warm-up to its last update."""
     from transformers import AutoModelForSequenceClassification, Trainer, set_seed
 
-    set_seed(job.training.seed)
+    training = job.training
+    set_seed(training.seed)
     model = AutoModelForSequenceClassification.from_pretrained(job.encoder, num_labels=job.experiment.task.outputs)
     clock = _clock(run.warmup)
     trainer = Trainer(
         model=model,
-        args=_arguments(job, run),
-        train_dataset=_rows(job, "train", run),
-        data_collator=_collator(job, run),
+        args=arguments(
+            job,
+            job.output,
+            num_train_epochs=training.epochs,
+            max_steps=run.warmup + run.steps or -1,
+            warmup_steps=training.warmup,
+            **(BEST | {"bf16": training.precision != "fp32" and computes_in_bf16()} if run.best else {}),
+        ),
+        train_dataset=rows(job, "train", run),
+        data_collator=collator(job, run),
         callbacks=[clock],
     )
     trainer.train()
     return trainer, clock.ended - clock.began
 
 
-def _arguments(job: Job, run: Run) -> Any:
+def arguments(job: Job, folder: Path, **more: Any) -> Any:
+    """Return the TrainingArguments of a job, without logs and checkpoints."""
     import torch
     from transformers import TrainingArguments
 
     training = job.training
     return TrainingArguments(
-        output_dir=str(job.output / "trainer"),
-        num_train_epochs=training.epochs,
-        max_steps=run.warmup + run.steps or -1,
+        output_dir=str(folder / "trainer"),
         per_device_train_batch_size=training.batch_size,
         learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
         max_grad_norm=training.clip_norm,
-        warmup_steps=training.warmup,
         seed=training.seed,
         use_cpu=not torch.cuda.is_available(),
         logging_strategy="no",
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **(BEST | {"bf16": training.precision != "fp32" and _computes_in_bf16()} if run.best else {}),
+        **more,
     )
 
 
-def _computes_in_bf16() -> bool:
+def computes_in_bf16() -> bool:
     import torch
 
-    from tasks.training.precision import computes_in_bf16
+    from tasks.training import precision
 
-    return computes_in_bf16(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return precision.computes_in_bf16(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _rows(job: Job, split: str, run: Run) -> Any:
+def rows(job: Job, split: str, run: Run) -> Any:
     """The split's token ids as a data set of the library datasets, padded to max_length for run_glue's way."""
     import datasets
     from transformers import AutoTokenizer
@@ -131,7 +137,7 @@ def _rows(job: Job, split: str, run: Run) -> Any:
     return datasets.Dataset.from_dict({**columns, "labels": table.labels, "length": table.lengths})
 
 
-def _collator(job: Job, run: Run) -> Any:
+def collator(job: Job, run: Run) -> Any:
     from transformers import AutoTokenizer, DataCollatorWithPadding, default_data_collator
 
     return DataCollatorWithPadding(AutoTokenizer.from_pretrained(job.encoder)) if run.best else default_data_collator
@@ -166,7 +172,7 @@ def _clock(warmup: int) -> Any:
 
 
 def _accuracy(trainer: Any, job: Job, run: Run) -> float:
-    predicted = trainer.predict(_rows(job, "dev", run))
+    predicted = trainer.predict(rows(job, "dev", run))
     return float((predicted.predictions.argmax(-1) == predicted.label_ids).mean())
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hf_trainer import BEST, Run, _collator, _computes_in_bf16, _rows
+from benchmarks.hf_trainer import BEST, Run, arguments, collator, computes_in_bf16, rows
 from include.experiment import Experiment
 from include.named_experiments import build
 from include.runs import Run as StageRun
@@ -88,7 +88,7 @@ def _ours(experiment: Experiment, home: Path) -> tuple[Reached, StageRun]:
 def _theirs(job: Job, budget: int, seed: int) -> Reached:
     """What Optuna on Trainer has reached within a number of steps."""
     import optuna
-    from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+    from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     reached, way = Reached(), Run(best=True, warmup=0, steps=0)
@@ -122,15 +122,10 @@ def _theirs(job: Job, budget: int, seed: int) -> Reached:
             "warmup_steps": trial.suggest_float("warmup_steps", 0, 0.2, step=0.02),
         }
 
-    arguments = TrainingArguments(
-        output_dir=str(job.output), seed=job.training.seed, use_cpu=True, logging_strategy="no", save_strategy="no",
-        report_to="none", disable_tqdm=True, per_device_eval_batch_size=64, bf16=_computes_in_bf16(),
-        weight_decay=job.training.weight_decay, **BEST,
-    )  # fmt: skip
     trainer = Trainer(
-        args=arguments, model_init=model, train_dataset=_rows(job, "train", way), eval_dataset=_rows(job, "dev", way),
-        data_collator=_collator(job, way), callbacks=[counter],
-        compute_metrics=_accuracy,
+        args=arguments(job, job.output, per_device_eval_batch_size=64, bf16=computes_in_bf16(), **BEST),
+        model_init=model, train_dataset=rows(job, "train", way), eval_dataset=rows(job, "dev", way),
+        data_collator=collator(job, way), callbacks=[counter], compute_metrics=_accuracy,
     )  # fmt: skip
     with suppress(_Spent):
         trainer.hyperparameter_search(

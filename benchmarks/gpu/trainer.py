@@ -16,7 +16,6 @@ from transformers import (
     DataCollatorWithPadding,
     Trainer,
     TrainerCallback,
-    TrainingArguments,
     default_data_collator,
     set_seed,
 )
@@ -24,10 +23,10 @@ from transformers import (
 from benchmarks.gpu.cases import SWITCHES
 from benchmarks.gpu.passes import finish, start, warming_up
 from benchmarks.gpu.turns import Told
+from benchmarks.hf_trainer import BEST, arguments, computes_in_bf16
 from tasks.encoder.batching import TokenTable
 from tasks.launching.rank import JOB
 from tasks.training.job import Job
-from tasks.training.precision import computes_in_bf16
 
 MANY = 10_000  # epochs; the process is killed before
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -86,7 +85,7 @@ def main(folder: Path) -> None:
     set_seed(job.training.seed)
     trainer = Trainer(
         AutoModelForSequenceClassification.from_pretrained(job.encoder, num_labels=2),
-        _arguments(job, folder, fast, compiled=switches == "compiled"),
+        arguments(job, folder, num_train_epochs=MANY, **(_switches(switches == "compiled") if fast else {})),
         data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(job.encoder))
         if fast
         else default_data_collator,
@@ -96,20 +95,12 @@ def main(folder: Path) -> None:
     trainer.train()
 
 
-def _arguments(job: Job, folder: Path, fast: bool, compiled: bool) -> TrainingArguments:
-    """Trainer's defaults, or its public switches that make it fast, beside dynamic padding."""
-    training = job.training
-    best: dict[str, Any] = {
-        "bf16": computes_in_bf16(DEVICE), "train_sampling_strategy": "group_by_length", "optim": "adamw_torch_fused",
-        "dataloader_num_workers": 2, "dataloader_persistent_workers": True, "torch_compile": compiled,
-        "logging_nan_inf_filter": False,  # else it waits for the loss of every step
+def _switches(compiled: bool) -> dict[str, Any]:
+    """Trainer's public switches that make it fast, beside dynamic padding."""
+    return {
+        **BEST, "bf16": computes_in_bf16(), "dataloader_num_workers": 2, "dataloader_persistent_workers": True,
+        "torch_compile": compiled, "logging_nan_inf_filter": False,  # else it waits for the loss of every step
     }  # fmt: skip
-    return TrainingArguments(
-        output_dir=str(folder / "trainer"), num_train_epochs=MANY, per_device_train_batch_size=training.batch_size,
-        learning_rate=training.learning_rate, weight_decay=training.weight_decay, max_grad_norm=training.clip_norm,
-        seed=training.seed, use_cpu=DEVICE.type == "cpu", logging_strategy="no", save_strategy="no", report_to="none",
-        disable_tqdm=True, **(best if fast else {}),
-    )  # fmt: skip
 
 
 if __name__ == "__main__":
