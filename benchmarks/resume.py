@@ -24,6 +24,7 @@ import horovod.torch as hvd
 import torch
 from transformers import BertConfig, BertModel
 
+from benchmarks.tables import table
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.fields.ranks import Runtime
@@ -47,10 +48,8 @@ def main() -> None:
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as scratch:
         _print_kills(Path(scratch), kills=2 if quick else 20, epochs=5 if quick else 100)
-        print("\n| encoder | weights | checkpoint, MB | written in s, median of 3 | verified and read in s |")
-        print("| --- | --- | --- | --- | --- |")
-        for name in list(ENCODERS)[: 1 if quick else None]:
-            _print_cost(Path(scratch), name)
+        header = ["encoder", "weights", "checkpoint, MB", "written in s, median of 3", "verified and read in s"]
+        print(f"\n{table(header, [_cost(Path(scratch), name) for name in list(ENCODERS)[: 1 if quick else None]])}")
 
 
 def _print_kills(root: Path, kills: int, epochs: int) -> None:
@@ -62,12 +61,13 @@ def _print_kills(root: Path, kills: int, epochs: int) -> None:
     moments = random.Random(0)
     attempts = _train(killed, [_kill(moments) for _ in range(kills)])
     befell = sum(attempt["code"] != 0 for attempt in attempts)
-    print("| attempt | killed | began at step | left behind |\n| --- | --- | --- | --- |")
+    rows = []
     for number, attempt in enumerate(attempts, 1):
         where = f"before call {attempt['calls']}" if attempt["calls"] else f"after {attempt['seconds']:.2f} s"
         inside = any(name.startswith(".step-") for name in attempt["left"])
         ending = where if attempt["code"] else "no: it ended well"
-        print(f"| {number} | {ending} | {attempt['began']} | {'half a checkpoint' if inside else ''} |")
+        rows.append([str(number), ending, str(attempt["began"]), "half a checkpoint" if inside else ""])
+    print(table(["attempt", "killed", "began at step", "left behind"], rows))
     equal = losses(whole.output) == losses(killed.output) and _weights(whole) == _weights(killed)
     print(f"\n{befell} kills; every loss in metrics.jsonl and the model's weights are equal to the bit: {equal}")
 
@@ -97,8 +97,8 @@ def _weights(job: Job) -> bytes:
     return (job.output / "model" / "model.safetensors").read_bytes()
 
 
-def _print_cost(scratch: Path, name: str) -> None:
-    """Of a checkpoint with weights, both of AdamW's moments and the best model."""
+def _cost(scratch: Path, name: str) -> list[str]:
+    """The row of a checkpoint with weights, both of AdamW's moments and the best model."""
     folder = scratch / name
     encoder = BertModel(BertConfig(num_attention_heads=12, **ENCODERS[name]))
     model = add_head(encoder, Job(Experiment(), folder, folder, folder).head)
@@ -115,7 +115,7 @@ def _print_cost(scratch: Path, name: str) -> None:
         hvd.shutdown()
     size = sum(file.stat().st_size for file in checkpoints(folder)[3].rglob("*")) / 1e6
     count = sum(p.numel() for p in weights.values()) / 1e6
-    print(f"| {name} | {count:.0f} M | {size:.0f} | {statistics.median(times):.1f} | {reading:.1f} |")
+    return [name, f"{count:.0f} M", f"{size:.0f}", f"{statistics.median(times):.1f}", f"{reading:.1f}"]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.tables import table
 from tests.tasks.search.searches import killed, search, values, without_times
 
 
@@ -31,18 +32,16 @@ def main() -> None:
         between = time.monotonic()
         found, befell = killed(root / "killed", experiment, kills, longest=4)
         ended = time.monotonic()
-    print("| search | kills | trials | promotions | best trial | metric | seconds |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    print(_row("undisturbed", whole, 0, between - began))
-    print(_row("killed", found, befell, ended - between))
+    rows = [_row("undisturbed", whole, 0, between - began), _row("killed", found, befell, ended - between)]
+    print(table(["search", "kills", "trials", "promotions", "best trial", "metric", "seconds"], rows))
     print(f"\nall trials, rungs, metrics and the best one are equal: {without_times(found) == without_times(whole)}")
 
 
-def _row(name: str, found: dict[str, Any], kills: int, seconds: float) -> str:
+def _row(name: str, found: dict[str, Any], kills: int, seconds: float) -> list[str]:
     trials, best = found["trials"], found["trials"][found["best"]]
     promotions = sum(len(trial["rungs"]) - 1 for trial in trials)
-    numbers = f"{kills} | {len(trials)} | {promotions} | {best['number']} | {best['metric']:.4f} | {seconds:.0f}"
-    return f"| {name} | {numbers} |"
+    counts = map(str, (kills, len(trials), promotions, best["number"]))
+    return [name, *counts, f"{best['metric']:.4f}", f"{seconds:.0f}"]
 
 
 if __name__ == "__main__":
