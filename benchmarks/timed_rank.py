@@ -17,6 +17,7 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
+from benchmarks.gpu.passes import synchronize
 from benchmarks.links import LOCAL, bytes_sent, limit
 from include.artifacts import write_json
 from tasks.communication import all_reduce, shared_memory
@@ -131,7 +132,7 @@ def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
         rows += share.rows
         ends.append(time.perf_counter())
     trainer.exchange.receive_parameters()
-    _finish(trainer.device)
+    synchronize(trainer.device)
     ends[-1] = time.perf_counter()
     return Measurement(
         rows,
@@ -147,11 +148,6 @@ def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
 
 def _phases(trainer: Trainer) -> dict[str, float]:
     return {name: phase.seconds for name, phase in vars(trainer.phases).items() if isinstance(phase, Phase)}
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 
 import torch
 
+from benchmarks.gpu.passes import synchronize
 from tasks.launching.launch import ROOT
 from tasks.training.device import rank_device
 
@@ -44,17 +45,12 @@ def measured(device: torch.device, size: int = SIZE) -> float:
     one, other = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     seconds = []
     for _ in range(REPEATS + 3):  # the first ones choose a kernel and raise the clocks
-        _finish(device)
+        synchronize(device)
         began = time.perf_counter()
         torch.mm(one, other)
-        _finish(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - began)
     return 2 * float(size) ** 3 / statistics.median(seconds[3:])
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":
