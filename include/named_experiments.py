@@ -89,6 +89,11 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
         raise BadInput(f"{label}: {'; '.join([*problems[:_PROBLEMS], *more])}") from None
 
 
+def changed(experiment: Experiment, changes: Mapping[str, Any], label: str) -> Experiment:
+    """Return an experiment with other values of some fields, {"section.field": value}, checked again."""
+    return build(merge(experiment.model_dump(mode="json"), changes), label)
+
+
 def require_threshold(experiment: Experiment, stated: bool = False) -> Experiment:
     """Return the experiment if its gate has a threshold, else raise BadInput. Ablations need none.
 

@@ -21,7 +21,7 @@ from typing import Any
 from include import tracing
 from include.artifacts import Artifact, Manifest, artifact_key, revision
 from include.experiment import Experiment
-from include.named_experiments import build, merge
+from include.named_experiments import changed
 from include.runs import DAG_ID, AtWork, Run, at_work, descendants
 from include.stages import GROUPS, STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
@@ -88,7 +88,7 @@ def _described(stage: str, experiment: Experiment, run: Run) -> Experiment:
         return describe(experiment)
     found = run.artifact("validate").manifest.part["data"]
     changes = {f"data.{field}": found[field] for field in ("task", "labels", "score_range")}
-    return build(merge(experiment.model_dump(mode="json"), changes), "the experiment")
+    return changed(experiment, changes, "the experiment")
 
 
 def _find_or_make(name: str, experiment: Experiment, run: Run, started: float, pause: float) -> tuple[Artifact, bool]:

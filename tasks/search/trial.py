@@ -10,7 +10,7 @@ from typing import Any
 
 from include.artifacts import Artifact, in_turn
 from include.experiment import Experiment
-from include.named_experiments import build, merge
+from include.named_experiments import changed
 from include.runs import AT_WORK, AtWork, Run
 from include.stages import PIPELINE, ExitCode, StageError, Stopped
 from tasks.launching.launch import Paused
@@ -39,7 +39,7 @@ class Reached:
 
 def with_values(experiment: Experiment, values: dict[str, Any]) -> Experiment:
     """Return the experiment of a trial. Raise BadInput if its values contradict one another."""
-    return build(merge(experiment.model_dump(mode="json"), values), "the trial's experiment")
+    return changed(experiment, values, "the trial's experiment")
 
 
 def advance(run: Run, data: Run, search: str, experiment: Experiment, share: float = 1) -> Reached:

@@ -12,7 +12,7 @@ from typing import Any
 from include.experiment import Experiment
 from include.fields.data import Data
 from include.glue import AUTO, TASKS
-from include.named_experiments import build, merge
+from include.named_experiments import changed
 from include.stages import BadInput
 from include.text import is_blank
 from tasks.sources import open_source
@@ -44,7 +44,7 @@ def describe(experiment: Experiment) -> Experiment:
         counts = _labels(data, written, several=True) if TASKS[task].kind == "multilabel" else cells
         found["data.labels"] = data.labels or _names(counts, where)
         log.info("%s, %s: %s", where, task, listed(counts))
-    return build(merge(experiment.model_dump(mode="json"), found), "the experiment")
+    return changed(experiment, found, "the experiment")
 
 
 def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import ValidationError
 
 from include.experiment import Experiment
-from include.named_experiments import build, load, merge, require_threshold
+from include.named_experiments import changed, load, require_threshold
 from include.runs import Run
 from include.stages import BadInput, ExitCode
 from spark_bert.dag.params import from_form
@@ -44,7 +44,7 @@ def retraining_experiment(context: Context) -> Experiment:
     experiment = require_threshold(from_form(context), stated=True)
     if not approvers():
         return experiment
-    return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")
+    return changed(experiment, {"retraining.approval": True}, "the retraining")
 
 
 def versioned_experiment(context: Context) -> Experiment:
@@ -64,7 +64,7 @@ def versioned_experiment(context: Context) -> Experiment:
     champion = stages.get("champion", {}).get("result", {}).get("folder")
     if wanted.retraining.start == "champion" and champion:
         changes["model.name"] = champion
-    return build(merge(wanted.model_dump(mode="json"), changes), "the retraining")
+    return changed(wanted, changes, "the retraining")
 
 
 @task(

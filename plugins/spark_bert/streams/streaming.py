@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.drift_windows import in_short
 from include.experiment import Experiment
 from include.folders import Dropped
-from include.named_experiments import build, load, merge
+from include.named_experiments import changed, load
 from spark_bert.dag.assets import DRIFTED
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import home
@@ -40,7 +40,7 @@ def incoming_rows() -> Asset:
 
 def stream_experiment(context: Context) -> Experiment:
     """Return the run's experiment, whose stream ends: a run of a Dag labels the rows that are there."""
-    return build(merge(from_form(context).model_dump(mode="json"), {"streaming.continuous": False}), "the stream")
+    return changed(from_form(context), {"streaming.continuous": False}, "the stream")
 
 
 def stream_folder(name: str) -> Path:

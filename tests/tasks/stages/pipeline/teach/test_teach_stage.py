@@ -13,7 +13,7 @@ import pytest
 
 from include.artifacts import Manifest, artifact_key
 from include.experiment import Experiment
-from include.named_experiments import build, merge
+from include.named_experiments import build, changed
 from include.runs import Run
 from include.stages import STAGES, BadInput, Transient
 from tasks.encoder.batching import TokenTable
@@ -103,7 +103,7 @@ def test_the_logits_are_the_teachers(home: Path, text: Path) -> None:
 
 def test_the_teacher_reads_masked_words_as_its_own_mask(home: Path, tmp_path: Path) -> None:
     plain = _experiment(home)
-    augmented = build(merge(plain.model_dump(), {"preprocessing.augment": ["masking"]}), "the test's experiment")
+    augmented = changed(plain, {"preprocessing.augment": ["masking"]}, "the test's experiment")
     folder = encoder_with_mask(tmp_path / "teacher")
     teacher = Model("", "", TrainedModel(str(folder), str(folder)))
     assert (masks(plain, teacher), masks(augmented, teacher)) == (("", ""), ("[UNK]", "[MASK]"))
