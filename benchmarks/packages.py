@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.workload import Workload
-from include.named_experiments import load
 from include.runs import Run
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
@@ -32,7 +31,7 @@ def untrained(encoder: Path, folder: Path, seed: int = 0) -> Path:
 
 def package(workload: Workload, home: Path, seed: int = 0) -> Path:
     """The folder of a package of such a model, all of whose forms are checked on the dev rows of the workload."""
-    experiment, run = load(workload.experiment), Run(home / "runs/packaged")
+    experiment, run = workload.experiment, Run(home / "runs/packaged")
     with made(run, experiment, "preprocess") as folder:
         for split in ("train", "dev"):
             shutil.copytree(workload.data / split, folder / split)

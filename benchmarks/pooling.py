@@ -45,7 +45,7 @@ def _table(workload: Workload, scratch: Path, steps: int, seeds: Sequence[int]) 
             folder = scratch / f"{pooling}-{seed}"
             told = (f"model.pooling={pooling}", "training.ranks=1")
             metrics[pooling].append(dev_metric(workload, folder, steps, seed, *told))
-    task = workload.job(scratch).experiment.task
+    task = workload.experiment.task
     header = (task.name, f"{task.metric} after {steps} steps, seeds {', '.join(map(str, seeds))}", "less native")
     native = metrics["native"]
     return table(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from include.named_experiments import load, merge, parse_overrides, read
+from include.experiment import Experiment
+from include.named_experiments import changed, load, parse_overrides
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import TokenTable
@@ -28,19 +28,20 @@ class Workload:
     """An experiment, its prepared data and its encoder.
 
     Attributes:
-        experiment: differences from the defaults, as JSON; what a case changes goes on top.
+        experiment: what a case changes goes on top.
         data: preprocess's artifact, or some rows of it.
         encoder: folder of the pretrained encoder.
     """
 
-    experiment: str
+    experiment: Experiment
     data: Path
     encoder: Path
 
     def job(self, output: Path, *overrides: str) -> Job:
         """A training that writes into the folder output, with `section.field=value` on top."""
         output.mkdir(parents=True, exist_ok=True)
-        return Job(load(self.experiment, overrides), self.encoder, self.data, output)
+        experiment = changed(self.experiment, parse_overrides(overrides), "the case")
+        return Job(experiment, self.encoder, self.data, output)
 
     @property
     def rows(self) -> int:
@@ -83,16 +84,14 @@ def prepare(arguments: argparse.Namespace, scratch: Path, *overrides: str) -> Wo
     chosen = [f"model.name={arguments.encoder}", f"training.batch_size={BATCH}", *overrides]
     if arguments.data:
         chosen.append(f"data.path={arguments.data.resolve()}")
-    values = json.dumps(merge(read(source), parse_overrides(chosen)))
-    experiment, run = load(values), Run(scratch / "runs" / "benchmark")
+    experiment, run = load(source, chosen), Run(scratch / "runs" / "benchmark")
     run_stage("validate", experiment, run)
     data = run_stage("preprocess", experiment, run).path
-    return Workload(values, data, encoder_folder(experiment.model.name, experiment.runtime))
+    return Workload(experiment, data, encoder_folder(experiment.model.name, experiment.runtime))
 
 
 def _tiny(scratch: Path, overrides: tuple[str, ...]) -> Workload:
     write_split(scratch / "tiny" / "train", *reviews(TINY_ROWS, seed=1))
     write_split(scratch / "tiny" / "dev", *reviews(BATCH, seed=2))
-    chosen = (*overrides, f"preprocessing.max_length={TINY_LENGTH}")
-    values = json.dumps(merge({}, parse_overrides(chosen)))
-    return Workload(values, scratch / "tiny", tiny_encoder(scratch / "encoder"))
+    experiment = load("{}", [*overrides, f"preprocessing.max_length={TINY_LENGTH}"])
+    return Workload(experiment, scratch / "tiny", tiny_encoder(scratch / "encoder"))
