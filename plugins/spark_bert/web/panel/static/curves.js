@@ -6,7 +6,6 @@ import { bytes, number, percent, score, small } from './format.js'
 
 const received = (line) => Object.entries(line).filter(([name]) => name.startsWith('bytes_')).reduce((sum, [, value]) => sum + value, 0)
 const NOT_METRICS = new Set(['step', 'epoch', 'time', 'dev_loss', 'shares', 'predicted'])
-const inSeconds = (time) => (typeof time === 'number' ? time : Date.parse(time) / 1000)
 
 /** The lines that a training has written. */
 export class Lines {
@@ -16,7 +15,6 @@ export class Lines {
 
   forget() {
     this.all = []
-    this.seen = []
     this.source = ''
     this.offset = 0
   }
@@ -37,7 +35,6 @@ export class Lines {
       this.source = answer.source
       this.offset = answer.offset
       this.all.push(...answer.lines.filter((line) => Number.isFinite(line.step)))
-      if (answer.lines.length) this.seen.push([Date.now() / 1000, this.all.at(-1)?.step ?? 0])
       more = answer.more
     }
   }
@@ -116,10 +113,9 @@ export class Curves {
   /** The step that the training is at, those that it plans, and the seconds that are left, null if not known. */
   progress(planned) {
     const step = this.lines.all.at(-1)?.step ?? 0
-    const timed = this.lines.all.filter((line) => line.time !== undefined).map((line) => [inSeconds(line.time), line.step])
-    const times = timed.length > 1 ? timed : this.lines.seen
-    const [first, last] = [times[0], times.at(-1)]
-    const pace = times.length > 1 && last[1] > first[1] ? (last[0] - first[0]) / (last[1] - first[1]) : null
+    const timed = this.lines.all.filter((line) => Number.isFinite(line.time))
+    const [first, last] = [timed[0], timed.at(-1)]
+    const pace = timed.length && last.step > first.step ? (last.time - first.time) / (last.step - first.step) : null
     return { step, planned: planned || null, left: pace && planned ? Math.max(0, (planned - step) * pace) : null }
   }
 }

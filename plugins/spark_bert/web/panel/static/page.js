@@ -31,7 +31,7 @@ function navigation() {
 
 document.body.prepend(navigation())
 
-export class Refused extends Error {}
+class Refused extends Error {}
 
 /** Fetch the JSON of a route. Throw Refused if it does not help to ask again. */
 export async function fetchJson(route, query = {}) {
@@ -63,7 +63,7 @@ export function repeat(work, seconds) {
 }
 
 /** Tell the reader something at the top of the page. */
-export function notify(message) {
+function notify(message) {
   show('notice', h('p', { class: 'notice', role: 'status' }, message))
 }
 
