@@ -1,7 +1,7 @@
 // Several runs side by side: results, the fields of the experiment that differ, curves, tests, and rows.
 import { h, show } from './elements.js'
 import { address, fetchJson, parameters, repeat } from './page.js'
-import { count, formatted, known, number, score, small, state } from './format.js'
+import { count, formatted, known, number, score, signed, small, state } from './format.js'
 import { Charts, Lines, named, of } from './curves.js'
 import { runLink } from './parts.js'
 import { answersTable, pager } from './table.js'
@@ -83,12 +83,11 @@ function tests(answer) {
     ? 'The difference of the Pearson correlations with its 95 % interval (infinitesimal jackknife).'
     : "p is that of McNemar's exact test. The difference is that of the shares of rows that are right, with the 95 % interval of Bonett and Price."
   const many = pairs.length > 1 ? ` p is not corrected for testing ${pairs.length} pairs.` : ''
-  const sign = (value) => `${value > 0 ? '+' : ''}${score(value)}`
   const numeric = (text) => h('td', { class: 'number' }, text)
   const row = ({ one, other, only_one, only_other, value, interval, p }) => h('tr', { class: p < 0.05 ? 'sure' : null },
     h('th', { scope: 'row' }, mark(one), ' beside ', mark(other)),
     scores ? null : [numeric(count(only_one)), numeric(count(only_other))],
-    numeric(known(value, sign)), numeric(interval ? `${sign(interval[0])} to ${sign(interval[1])}` : '–'),
+    numeric(known(value, signed)), numeric(interval ? `${signed(interval[0])} to ${signed(interval[1])}` : '–'),
     numeric(known(p, (p) => (p < 0.001 ? '< 0.001' : p.toFixed(3)))))
   const apart = left(answer)
   return [

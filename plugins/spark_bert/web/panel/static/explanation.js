@@ -1,14 +1,14 @@
 // Texts whose words are tinted by what they contribute to the prediction.
 import { h } from './elements.js'
+import { signed } from './format.js'
 
 const LEAST = 0.1 // if no word contributes more, even the largest contribution is faint
 
 const strongest = ({ contributions }) => Object.values(contributions).reduce((one, other) => (Math.abs(other) > Math.abs(one) ? other : one), 0)
-const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(3)}`
 
 function word(part, largest) {
   const value = strongest(part)
-  const numbers = Object.entries(part.contributions).map(([label, each]) => `${label} ${signed(each)}`.trim())
+  const numbers = Object.entries(part.contributions).map(([label, each]) => `${label} ${signed(each, 3)}`.trim())
   const mark = h('mark', { class: value < 0 ? 'against' : 'for', title: numbers.join(', ') || null }, part.word)
   mark.style.setProperty('--share', `${Math.round((100 * Math.abs(value)) / largest)}%`)
   return mark

@@ -8,6 +8,7 @@ export const number = (value) => (Math.abs(value) >= 1000 ? whole.format(value) 
 export const score = (value) => value.toFixed(4)
 export const percent = (value) => `${(100 * value).toFixed(1)} %`
 export const count = (value) => whole.format(value)
+export const signed = (value, digits = 4) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(digits)}`
 /** A value that may not be known. */
 export const known = (value, write = score) => (typeof value === 'number' ? write(value) : '–')
 /** A number of things whose plural ends in s, such as "1 run". */

@@ -3,13 +3,11 @@ import { h, show } from './elements.js'
 import { address, fetchJson, parameters, repeat } from './page.js'
 import { chance, chip, none, renew, runLink, table, tile, when } from './parts.js'
 import { chart } from './chart.js'
-import { count, known, percent, score, small } from './format.js'
+import { count, known, percent, score, signed, small } from './format.js'
 import { leaderboards } from './leaderboards.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const charts = new Map()
-
-const signed = (value) => (typeof value === 'number' ? `${value < 0 ? '−' : '+'}${score(Math.abs(value))}` : '–')
 
 /** What each kind of event says: its title, its verdict, and what it is about. */
 const EVENTS = {
@@ -29,8 +27,8 @@ function challenge(event) {
   const { metric, metrics, champion, compared, difference, interval, p, margin, rows, reasons, href } = event
   const against = champion ? ` against ${known(metrics.champion)} of version ${champion}` : ', and there was no champion'
   const figures = [
-    `difference${compared === metric ? '' : ` of ${compared}`} ${signed(difference)}`,
-    interval ? `95 % interval ${signed(interval[0])} to ${signed(interval[1])}` : null,
+    `difference${compared === metric ? '' : ` of ${compared}`} ${known(difference, signed)}`,
+    interval ? `95 % interval ${known(interval[0], signed)} to ${known(interval[1], signed)}` : null,
     `p ${known(p, chance)}`, `margin ${known(margin, small)}`, `${known(rows, count)} dev rows`,
   ]
   return [
