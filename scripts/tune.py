@@ -19,7 +19,13 @@ from scripts.ending import exit_code
 
 #: The logger of the lines that are shown: one for each trial that has reached a rung, and for each model compared.
 SHOWN = "tasks.search"
-_STAGES = ("fetch", "validate", "search", "recommend")
+#: What each stage works on, in their order.
+_STAGES = {
+    "fetch": "models and data",
+    "validate": "the data",
+    "search": "trials, until the budget is spent",
+    "recommend": "the winner and the default with other seeds",
+}
 
 
 class _Failed(StageError):
@@ -34,7 +40,7 @@ def main() -> int:
     experiment = experiment_of(options)
     folder = Path(os.environ.get("SPARK_BERT_HOME") or "work", "runs", f"tune-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     folder.mkdir(parents=True)
-    log, result = folder / "log.txt", dict[str, Any]()
+    log = folder / "log.txt"
     print(f"{'log':12}{log}", flush=True)
     for stage in _STAGES:
         result = _run(stage, experiment, folder, log)
@@ -56,7 +62,7 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
 
 def _run(stage: str, experiment: Experiment, folder: Path, log: Path) -> dict[str, Any]:
     """Run a stage with its lines in the log, and return its result."""
-    print(f"{stage:12}{_ABOUT[stage]}", flush=True)
+    print(f"{stage:12}{_STAGES[stage]}", flush=True)
     command = [sys.executable, "-m", "tasks", stage, "--experiment", experiment.model_dump_json(exclude_defaults=True)]
     command += [] if stage == "fetch" else ["--run", str(folder)]
     reason = ""
@@ -77,14 +83,6 @@ def _run(stage: str, experiment: Experiment, folder: Path, log: Path) -> dict[st
     if process.returncode:
         raise _Failed(stage, reason or last, process.returncode)
     return {} if stage == "fetch" else parse_result(last)
-
-
-_ABOUT = {
-    "fetch": "models and data",
-    "validate": "the data",
-    "search": "trials, until the budget is spent",
-    "recommend": "the winner and the default with other seeds",
-}
 
 
 def _summary(result: dict[str, Any], folder: Path) -> str:
