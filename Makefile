@@ -17,9 +17,10 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment "$${ASKED_EXPERIMENT:-movies}" $(call given,--data=,DATA) $(OVERRIDES)
 RETRAIN = --experiment "$${ASKED_EXPERIMENT:-retrain}"
+NEW_RUN = --run "$${SPARK_BERT_HOME:-work}/runs/$@-$$(date -u +%Y%m%d-%H%M%S)"
 FETCHED = --experiment "$${ASKED_EXPERIMENT:-movies}" $(if $(value DATA),--set=data.path="$$(realpath -m "$$ASKED_DATA")") $(OVERRIDES)
 
-.PHONY: help results run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help results run tune score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,22 +44,20 @@ score: setup-one-rank ## add predictions to a table: INPUT=reviews.csv TEXT=colu
 stream: setup-one-rank ## label rows as they arrive in FOLDER=folder: TEXT=column MODEL=folder (else the champion) ONCE=1 (only those that are there)
 	@.venv/tasks/bin/python -m tasks stream $(RETRAIN) \
 		$(call given,--set=streaming.folder=,FOLDER) $(call given,--set=streaming.text=,TEXT) \
-		$(call given,--set=streaming.model=,MODEL) --set streaming.continuous=$(if $(ONCE),false,true) $(OVERRIDES) \
-		--run "$${SPARK_BERT_HOME:-work}/runs/stream-$$(date -u +%Y%m%d-%H%M%S)"
+		$(call given,--set=streaming.model=,MODEL) --set streaming.continuous=$(if $(ONCE),false,true) $(OVERRIDES) $(NEW_RUN)
 
 serve: setup-one-rank ## answer over HTTP with the champion, or MODEL=folder of a package: EXPERIMENT=retrain SET="serving.port=8000"
 	@PYTHONPATH=. .venv/tasks/bin/python -m tasks.serving $(RETRAIN) $(call given,--set=serving.model=,MODEL) $(OVERRIDES)
 
 rollback: setup-one-rank ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
-	@.venv/tasks/bin/python -m tasks rollback $(RETRAIN) $(OVERRIDES) \
-		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
+	@.venv/tasks/bin/python -m tasks rollback $(RETRAIN) $(OVERRIDES) $(NEW_RUN)
 
 publish: setup-one-rank ## upload the model of a run to the Hugging Face hub, with a model card: RUN=work/runs/first REPO=my-team/reviews; without REPO, only write the card
 	@.venv/tasks/bin/python -m tasks publish $(or $(call given,--run=,RUN),$(error write RUN=work/runs/NAME)) \
 		$(call given,--set=publication.repository=,REPO) $(OVERRIDES)
 
 prune: setup-one-rank ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
-	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"
+	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) $(NEW_RUN)
 
 ui: setup ## Airflow with its web UI, on http://localhost:8080
 	@scripts/airflow.sh ui
