@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
 from spark_bert.dag.params import explain
-from spark_bert.dag.pipeline import DEFAULTS, pipeline, succeeded, track
+from spark_bert.dag.pipeline import DEFAULTS, one_at_a_time, pipeline, succeeded, track
 from spark_bert.studies.ablation import TICK, ablation_form, arm_experiment, explain_configurations, record_arm
 from spark_bert.studies.timetable import ConfigurationTimetable
 
@@ -58,6 +58,4 @@ with DAG(
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)
     stages >> record_arm() >> [succeeded(), track(experiment_of=arm_experiment)]
-    for shared in ("validate", "preprocess", "pretrain", "teach"):
-        # Arms run these stages one at a time, so that the first arm commits the artifact and the others reuse it.
-        dag.get_task(shared).max_active_tis_per_dag = 1
+    one_at_a_time(dag)

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, task_group
 
 from include.experiment import Experiment
 from spark_bert.dag.params import explain
-from spark_bert.dag.pipeline import AFTER_ALL, DEFAULTS, pipeline, stage_task, succeeded
+from spark_bert.dag.pipeline import AFTER_ALL, DEFAULTS, one_at_a_time, pipeline, stage_task, succeeded
 from spark_bert.dag.pools import pool
 from spark_bert.studies.leaderboard import arm_experiment, leaderboard_form, list_arms
 
@@ -53,6 +53,4 @@ with DAG(
     train.expand(arm=list_arms()) >> [succeeded(), compared]
     for stage in dag.tasks:
         stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes
-    for shared in ("validate", "preprocess", "pretrain", "teach"):
-        # One at a time, so that the first training of a task commits the artifact and the others reuse it.
-        dag.get_task(shared).max_active_tis_per_dag = 1
+    one_at_a_time(dag)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import Context, TaskGroup, chain
+from airflow.sdk import DAG, Context, TaskGroup, chain
 
 from include.experiment import Experiment
 from include.named_experiments import require_threshold
@@ -54,6 +54,12 @@ def stage_task(stage: str, **keywords: Any) -> StageOperator:
     """Add an Airflow task that runs the stage in the deployment's runtime to the Dag that is being built."""
     named = {"task_id": stage, "stage": stage, "pool": pool(stage), "doc_md": STAGES[stage].does}
     return operator()(**{**named, "experiment_of": from_form, **keywords})
+
+
+def one_at_a_time(dag: DAG) -> None:
+    """Let trainings make what they share one at a time, so that the first commits it and the others reuse it."""
+    for shared in ("validate", "preprocess", "pretrain", "teach"):
+        dag.get_task(shared).max_active_tis_per_dag = 1
 
 
 def succeeded() -> EmptyOperator:
