@@ -51,7 +51,7 @@ local TOLD = {
     "^TRACEPARENT=%x%x%-%x+%-%x+%-%x%x$",
 }
 
--- The most that any stage gets: of the table in plugins/spark_bert/deployment/limits.py, or where SPARK_BERT_LIMITS says more.
+-- The most that any stage gets: of the rows in include/stages.py, or where SPARK_BERT_LIMITS says more.
 local function most(name, table_says)
     local limits, units = setting("SPARK_BERT_LIMITS"), { k = 10, m = 20, g = 30, t = 40 }
     for number, unit in limits:gmatch('"' .. name .. '"%s*:%s*"?([%d.]+)([kmgtKMGT]?)') do

@@ -1,1 +1,1 @@
-"""Ablations, studies, leaderboards and submissions."""
+"""Ablations, studies, leaderboards, searches, and submissions."""
