@@ -27,8 +27,8 @@ def words(texts: Sequence[str], spec: HeadSpec = CLASSES, most: int = PARTS) -> 
     return [texts[part.text][part.start : part.end] for part in parts_of(texts, spec, most)]
 
 
-def left(text: str, spec: HeadSpec = CLASSES) -> list[str]:
-    return [found for (found,) in without((text,), parts_of((text,), spec))]
+def left(text: str) -> list[str]:
+    return [found for (found,) in without((text,), parts_of((text,), CLASSES))]
 
 
 def test_words_are_those_of_the_text_as_it_was_written() -> None:

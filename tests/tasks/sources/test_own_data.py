@@ -35,8 +35,8 @@ def one_file(folder: Path, cells: list[Any], **data: Any) -> Experiment:
     return own(folder / "all.jsonl", columns={"sentence": "body", "label": "class"}, **data)
 
 
-def labels_of(experiment: Experiment, split: str = "train") -> list[str]:
-    return [record.label or record.problem for record in open_source(experiment).records(split)]
+def labels_of(experiment: Experiment) -> list[str]:
+    return [record.label or record.problem for record in open_source(experiment).records("train")]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def parameters(seed: int = 0) -> dict[str, nn.Parameter]:
-    random = torch.Generator().manual_seed(seed)
+def parameters() -> dict[str, nn.Parameter]:
+    random = torch.Generator().manual_seed(0)
     return {name: nn.Parameter(torch.randn(shape, generator=random)) for name, shape in SHAPES.items()}
 
 

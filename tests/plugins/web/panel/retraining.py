@@ -58,9 +58,9 @@ def promoted(version: str, by: str = "comparison", replaces: str = "") -> dict[s
             "reason": f"version {version} is the champion: approved by {by}"}  # fmt: skip
 
 
-def kept(champion: str, decision: str = "rejected", by: str = "ann") -> dict[str, Any]:
+def kept(champion: str) -> dict[str, Any]:
     """Return what promote says of a version that it has not promoted."""
-    return {"promoted": False, "champion": champion, "decision": decision, "by": by, "reason": f"{decision} by {by}"}
+    return {"promoted": False, "champion": champion, "decision": "rejected", "by": "ann", "reason": "rejected by ann"}
 
 
 def answer(home: Path, run: str, decision: str, by: str, at: str) -> None:

@@ -24,9 +24,9 @@ def scored(task: str, labels: Array, logits: Array, text: str = "some words") ->
     return ScoredSplit(TASKS[task], np.arange(len(labels)), labels, logits, sentences)
 
 
-def saying(predicted: Array, sure: float = 2.0) -> Array:
+def saying(predicted: Array) -> Array:
     """Logits of two classes for these answers."""
-    return sure * np.eye(2)[predicted]
+    return 2 * np.eye(2)[predicted]
 
 
 def held(model: ScoredSplit, champion: ScoredSplit | None, costs: list[Cost] = FREE) -> Verdict:

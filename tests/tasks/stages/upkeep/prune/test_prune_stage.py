@@ -28,9 +28,9 @@ def aged(home: Path, days: float = 40) -> None:
             os.utime(path, times=(time.time() - days * 86400,) * 2, follow_symlinks=False)
 
 
-def prune(home: Path, remove: bool = True, name: str = "prune") -> Artifact:
-    experiment = Experiment.model_validate({"retention": {"remove": remove}})
-    return run_stage("prune", experiment, Run(home / "runs" / name))
+def prune(home: Path) -> Artifact:
+    experiment = Experiment.model_validate({"retention": {"remove": True}})
+    return run_stage("prune", experiment, Run(home / "runs/prune"))
 
 
 def there(home: Path) -> set[str]:
