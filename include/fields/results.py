@@ -21,7 +21,7 @@ class Gate(Section):
     accuracy: _Threshold = Field(
         None,
         description="Lowest acceptable accuracy on dev. If no metric of this section is set, the task's own threshold "
-        "applies, or if it has none, the model only has to beat its baseline.",
+        "applies; on data of your own, the model then only has to beat its baseline.",
     )
     f1: _Threshold = Field(
         None,
