@@ -49,7 +49,8 @@ def main() -> None:
 
 def _compare(arguments: argparse.Namespace, home: Path) -> str:
     source = arguments.experiment or ("sst2" if arguments.data else "movies")
-    base, seeds = [f"data.path={arguments.data.resolve()}"] if arguments.data else [], arguments.seeds
+    base = [f"data.path={arguments.data.resolve()}"] if arguments.data else []
+    seeds = arguments.seeds
     encoders = [arguments.student, arguments.teacher_encoder]
     if arguments.quick:
         base, seeds = [*base, *QUICK], [1, 2]

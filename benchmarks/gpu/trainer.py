@@ -96,7 +96,7 @@ def main(folder: Path) -> None:
 
 
 def _switches(compiled: bool) -> dict[str, Any]:
-    """Trainer's public switches that make it fast, beside dynamic padding."""
+    """Trainer's public switches that make it fast, in addition to dynamic padding."""
     return {
         **BEST, "bf16": computes_in_bf16(), "dataloader_num_workers": 2, "dataloader_persistent_workers": True,
         "torch_compile": compiled, "logging_nan_inf_filter": False,  # else it waits for the loss of every step
