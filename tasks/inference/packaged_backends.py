@@ -136,6 +136,7 @@ class OpenVinoBackend:
     ) -> None:
         others = "bf16" if precision == "int8" and computes("bf16") else precision
         options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[others], "NUM_STREAMS": 1}
+        options["ENABLE_CPU_PINNING"] = False  # or all Python workers of Spark compute on the first core
         if precision == "int8":
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP
         if threads:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -70,12 +72,29 @@ def test_scores_are_in_the_range_of_the_task(tmp_path: Path) -> None:
     check(tmp_path, "bert", SCORES)
 
 
+def loaded(folder: Path) -> OpenVinoBackend:
+    model, onnx, xml = trained(folder / "model", "bert", CLASSES), folder / "model.onnx", folder / "model.xml"
+    export_onnx(model, rows_of(folder / "dev", folder / "model", [0.0] * 40, False), onnx)
+    export_openvino(onnx, xml)
+    return OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
+
+
+def test_openvino_computes_on_any_core(tmp_path: Path) -> None:
+    """The Python workers of Spark are processes, of which each would otherwise compute on the first core."""
+    backend, ids = loaded(tmp_path), np.full((64, LENGTH), 5)
+    seen: set[frozenset[int]] = set()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: [backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)) for _ in range(50)])
+        while not running.done():
+            for thread in Path("/proc/self/task").iterdir():
+                with suppress(ProcessLookupError):
+                    seen.add(frozenset(os.sched_getaffinity(int(thread.name))))
+    assert seen == {frozenset(os.sched_getaffinity(0))}
+
+
 def test_openvino_answers_several_threads_at_once(tmp_path: Path) -> None:
     """MLflow's server computes each request in a thread."""
-    model, onnx, xml = trained(tmp_path / "model", "bert", CLASSES), tmp_path / "model.onnx", tmp_path / "model.xml"
-    export_onnx(model, rows_of(tmp_path / "dev", tmp_path / "model", [0.0] * 40, False), onnx)
-    export_openvino(onnx, xml)
-    backend = OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
+    backend = loaded(tmp_path)
     rows = [np.full((1, 8), 5 + number) for number in range(20)]
     expected = [backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)) for ids in rows]
 
