@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--text", default="", help="distillation.text")
     parser.add_argument("--max-rows", type=int, default=0, help="distillation.max_rows")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="other fields of both students")
+    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="other fields of the students")
     parser.add_argument("--home", type=Path, help="the folder for all runs; by default a temporary one")
     parser.add_argument("--quick", action="store_true", help="tiny random encoders and few rows: does it work?")
     arguments = parser.parse_args()
@@ -62,7 +62,9 @@ def _compare(arguments: argparse.Namespace, home: Path) -> str:
     taught = [f"model.teacher={teacher}"]
     if arguments.text:
         taught += [f"distillation.text={arguments.text}", f"distillation.max_rows={arguments.max_rows}"]
-    common = [*arguments.set, "training.patience=0", *base]
+    taught += [each for each in arguments.set if each.startswith("distillation.")]
+    others = [each for each in arguments.set if not each.startswith("distillation.")]
+    common = [*others, "training.patience=0", *base]
     found: dict[str, list[dict[str, Any]]] = {DISTILLED: [], HARD: []}
     for seed in seeds:
         own = [*common, f"model.name={encoders[0]}", f"training.seed={seed}"]
