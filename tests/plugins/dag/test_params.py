@@ -84,7 +84,7 @@ def test_overrides_lie_on_top() -> None:
         "runtime.download": True,
     }
     experiment = resolve(_submitted(conf))
-    assert experiment.training.epochs == 0.5 and experiment.training.learning_rate == 2e-5
+    assert experiment.training.epochs == 0.5 and experiment.model == load("cola").model
     assert experiment.preprocessing.clean == ("html", "whitespace")
     assert experiment.gate.slices == {"length:long": 0.2} and experiment.thresholds == {"matthews": 0.3}
     assert experiment.runtime.download
