@@ -84,7 +84,8 @@ def test_overrides_lie_on_top() -> None:
         "runtime.download": True,
     }
     experiment = resolve(_submitted(conf))
-    assert experiment.training.epochs == 0.5 and experiment.model == load("cola").model
+    assert experiment.training == load("cola").training.model_copy(update={"epochs": 0.5})
+    assert experiment.model == load("cola").model
     assert experiment.preprocessing.clean == ("html", "whitespace")
     assert experiment.gate.slices == {"length:long": 0.2} and experiment.thresholds == {"matthews": 0.3}
     assert experiment.runtime.download
